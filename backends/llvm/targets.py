@@ -1,0 +1,106 @@
+"""The machine that code is made for: triple, CPU, features, and what its vector registers hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import llvmlite.binding as llvm
+
+from rlx_py.ir.errors import BackendError
+from rlx_py.ir.types import as_dtype
+
+Reloc = Literal["default", "static", "pic", "dynamicnopic"]
+CodeModel = Literal["default", "jitdefault", "small", "kernel", "medium", "large"]
+
+# A 512-bit operation shows which registers LLVM would use, whatever the CPU is called.
+PROBE = """
+target triple = "{triple}"
+define void @probe(ptr %x) {{
+  %a = load <16 x float>, ptr %x, align 4
+  %f = call <16 x float> @llvm.fma.v16f32(<16 x float> %a, <16 x float> %a, <16 x float> %a)
+  store <16 x float> %f, ptr %x, align 4
+  ret void
+}}
+declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
+"""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine to compile for.
+
+    vector_bytes: size of one vector register; registers: how many there are; fma: whether a fused
+    multiply-add is an instruction (else it is a call of libm per element: right, and slow).
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    registers: int
+    fma: bool
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of the type named `dtype` ('f32', 'i8', ...) in one vector register."""
+        return self.vector_bytes // as_dtype(dtype).itemsize
+
+
+def host() -> Target:
+    """The machine this process runs on."""
+    # Not get_default_triple: that is what LLVM was built for, not what the process is.
+    features = llvm.get_host_cpu_features().flatten()
+    return named(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+
+
+@lru_cache(maxsize=64)
+def named(triple: str, cpu: str = "", features: str = "") -> Target:
+    """The machine of an LLVM triple and CPU name, e.g. ("x86_64-unknown-linux-gnu", "x86-64-v3").
+
+    Raises BackendError if this LLVM has no code generator for the triple.
+    """
+    architecture = triple.split("-")[0]
+    if architecture in ("x86_64", "i386", "i686", "amd64"):
+        # Many AVX-512 CPUs are tuned to split 512-bit vectors; tiles are sized for whole ones.
+        features = f"{features},-prefer-256-bit".lstrip(",")
+    text = _machine(triple, cpu, features, "pic", "small", 0).emit_assembly(
+        llvm.parse_assembly(PROBE.format(triple=triple))
+    )
+    if "zmm" in text:
+        vector_bytes, registers = 64, 32
+    elif "ymm" in text:
+        vector_bytes, registers = 32, 16
+    else:
+        vector_bytes, registers = 16, 32 if architecture in ("aarch64", "arm64") else 16
+    return Target(triple, cpu, features, vector_bytes, registers, fma="fmaf" not in text)
+
+
+def machine(
+    target: Target, reloc: Reloc = "default", codemodel: CodeModel = "jitdefault", opt: int = 2
+) -> llvm.TargetMachine:
+    """A new TargetMachine; opt is 0 to 3.
+
+    Never share one: an MCJIT engine owns and frees the machine it is given.
+    """
+    return _machine(target.triple, target.cpu, target.features, reloc, codemodel, opt)
+
+
+@lru_cache(maxsize=1)
+def initialize() -> None:
+    """Register every code generator of this LLVM, once."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def _machine(
+    triple: str, cpu: str, features: str, reloc: str, codemodel: str, opt: int
+) -> llvm.TargetMachine:
+    initialize()
+    try:
+        generator = llvm.Target.from_triple(triple)
+    except RuntimeError as error:
+        raise BackendError(f"LLVM can't compile for {triple!r}: {error}") from error
+    return generator.create_target_machine(
+        cpu=cpu, features=features, opt=opt, reloc=reloc, codemodel=codemodel
+    )

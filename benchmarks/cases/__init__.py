@@ -1,0 +1,1 @@
+"""One module per benchmark case; `benchmarks.case.Case` says what a case holds."""

@@ -1,0 +1,1 @@
+"""IR: types, nodes, graphs, ops and the loop language."""

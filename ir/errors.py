@@ -1,0 +1,35 @@
+"""The few typed errors. A message names the op, the types, and the user's own file and line."""
+
+from __future__ import annotations
+
+
+class RLXError(Exception):
+    """Base of every error that rlx raises on purpose."""
+
+
+class ShapeError(RLXError):
+    """Shapes that do not fit the operation, or sizes beyond what can be addressed."""
+
+
+class DTypeError(RLXError):
+    """An element type that the operation does not take."""
+
+
+class ArgumentError(RLXError):
+    """A name, axis or attribute that does not exist or is out of its range."""
+
+
+class NotDifferentiable(RLXError):
+    """A derivative was asked of something that has none."""
+
+
+class VerifyError(RLXError):
+    """A graph, program or plan that breaks its own invariants."""
+
+
+class BackendError(RLXError):
+    """A target that is absent, or that can't run what it was given."""
+
+
+class FormatError(RLXError):
+    """Text or a file that is damaged, hostile, or of an unknown version."""

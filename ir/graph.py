@@ -1,0 +1,326 @@
+"""Graph: named leaves and outputs over immutable nodes, and `rebuild`, the frame of every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlx_py.ir.errors import ArgumentError, ShapeError, VerifyError
+from rlx_py.ir.node import (
+    LEAF,
+    PROJECT,
+    TUPLE,
+    Node,
+    at,
+    leaf,
+    origin,
+    replaced,
+    toposort,
+    user_location,
+)
+from rlx_py.ir.types import TensorType, TupleType, as_dtype, as_shape, f32
+
+
+@dataclass(frozen=True)
+class State:
+    """A value a step keeps: `node` is current, `next` replaces it, `init` is the first (a number or
+    an array)."""
+
+    node: Node
+    init: Any
+    next: Node | None = None
+
+
+class Results(Mapping[str, Node]):
+    """Named nodes: result.loss or result["grad_w"]."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = dict(nodes)
+
+    def __getitem__(self, name: str) -> Node:
+        if name not in self._nodes:
+            raise ArgumentError(f"no output {name!r}; there are {', '.join(self._nodes)}")
+        return self._nodes[name]
+
+    def __getattr__(self, name: str) -> Node:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
+class Graph:
+    """Named inputs, params, state and outputs, and what the outputs reach.
+
+    It grows only through input, param, state, next, update and output; passes make new graphs over
+    the same leaves and never change one.
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.inputs: dict[str, Node] = {}
+        self.params: dict[str, Node] = {}
+        self.states: dict[str, State] = {}
+        self.updates: dict[str, Node] = {}  # next values of params
+        self.outputs: dict[str, Node] = {}
+
+    # ---- building ------------------------------------------------------------------------------
+
+    def input(self, name: str, shape: Any, dtype: Any = f32) -> Node:
+        """A value the caller gives at each call."""
+        return self._leaf(self.inputs, name, "input", shape, dtype)
+
+    def param(self, name: str, shape: Any, dtype: Any = f32) -> Node:
+        """A value that training changes."""
+        return self._leaf(self.params, name, "param", shape, dtype)
+
+    def state(self, name: str, shape: Any, dtype: Any = f32, init: Any = 0.0) -> Node:
+        """A value kept from step to step; give what replaces it with `next`."""
+        found: dict[str, Node] = {}
+        node = self._leaf(found, name, "state", shape, dtype)
+        self.states[name] = State(node, init)
+        return node
+
+    def next(self, name: str, value: Node) -> None:
+        """The value that replaces state `name` after a step."""
+        if name not in self.states:
+            raise ArgumentError(f"no state {name!r}; there are {list(self.states)}"
+                                + at(user_location()))
+        old = self.states[name]
+        self._same_type(f"next of state {name!r}", value, old.node)
+        self.states[name] = State(old.node, old.init, value)
+
+    def update(self, name: str, value: Node) -> None:
+        """The value that replaces param `name` after a step."""
+        if name not in self.params:
+            raise ArgumentError(f"no param {name!r}; there are {list(self.params)}"
+                                + at(user_location()))
+        self._same_type(f"update of param {name!r}", value, self.params[name])
+        self.updates[name] = value
+
+    def output(self, name: str, value: Node) -> Node:
+        """Name a result."""
+        if not isinstance(value, Node):
+            raise ArgumentError(f"output {name!r} must be a node, not {type(value).__name__}"
+                                + at(user_location()))
+        if isinstance(value.type, TupleType):
+            raise ArgumentError(f"output {name!r} has type {value.type}; name one result"
+                                + at(user_location()))
+        self._check_name(name, self.outputs)
+        self.outputs[name] = value
+        return value
+
+    def _leaf(self, table: dict[str, Node], name: str, kind: str, shape: Any, dtype: Any) -> Node:
+        self._check_name(name, self.leaves)
+        try:
+            type = TensorType(as_dtype(dtype), as_shape(shape))
+        except (ShapeError, ArgumentError) as error:
+            raise error.__class__(f"{kind} {name!r}: {error}{at(user_location())}") from None
+        table[name] = leaf(name, kind, type)
+        return table[name]
+
+    def _check_name(self, name: str, taken: Mapping[str, Any]) -> None:
+        if not isinstance(name, str) or not name:
+            raise ArgumentError(f"a name must be a non-empty string, not {name!r}"
+                                + at(user_location()))
+        if name in taken:
+            raise ArgumentError(f"the name {name!r} is taken" + at(user_location()))
+
+    def _same_type(self, what: str, value: Node, like: Node) -> None:
+        if value.type != like.type:
+            raise ShapeError(f"{what} has type {value.type}, not {like.type}"
+                             + at(user_location()))
+
+    # ---- reading -------------------------------------------------------------------------------
+
+    @property
+    def leaves(self) -> dict[str, Node]:
+        """Inputs, params and states by name."""
+        states = {k: s.node for k, s in self.states.items()}
+        return {**self.inputs, **self.params, **states}
+
+    @property
+    def roots(self) -> list[Node]:
+        """Outputs, next states and updates, in order."""
+        nexts = [s.next for s in self.states.values() if s.next is not None]
+        return [*self.outputs.values(), *nexts, *self.updates.values()]
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All leaves, then everything the roots reach, inputs before users."""
+        return toposort([*self.leaves.values(), *self.roots])
+
+    def find_output(self, name: str) -> Node:
+        """The output of that name, or a typed error that lists them."""
+        if name not in self.outputs:
+            raise ArgumentError(
+                f"graph {self.name!r} has no output {name!r}; it has {list(self.outputs)}")
+        return self.outputs[name]
+
+    def find_leaf(self, name: str) -> Node:
+        """The input, param or state of that name, or a typed error that lists them."""
+        leaves = self.leaves
+        if name not in leaves:
+            raise ArgumentError(
+                f"graph {self.name!r} has no input, param or state {name!r}; "
+                f"it has {list(leaves)}")
+        return leaves[name]
+
+    def __repr__(self) -> str:
+        return (f"<Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.params)} params, "
+                f"{len(self.states)} states, {len(self.outputs)} outputs>")
+
+    # ---- deriving ------------------------------------------------------------------------------
+
+    def derive(self, outputs: Mapping[str, Node], *, updates: Mapping[str, Node] | None = None,
+               nexts: Mapping[str, Node] | None = None, name: str | None = None) -> Graph:
+        """A graph over the same leaves with other outputs (updates and next states kept unless
+        given)."""
+        fresh = Graph(name or self.name)
+        fresh.inputs, fresh.params = dict(self.inputs), dict(self.params)
+        fresh.states = {
+            k: State(s.node, s.init, nexts.get(k, s.next) if nexts else s.next)
+            for k, s in self.states.items()
+        }
+        fresh.updates = dict(self.updates if updates is None else updates)
+        fresh.outputs = dict(outputs)
+        return fresh
+
+    def map_roots(self, function: Callable[[Node], Node]) -> Graph:
+        """The same graph with every root replaced."""
+        nexts = {k: function(s.next) for k, s in self.states.items() if s.next is not None}
+        return self.derive({k: function(v) for k, v in self.outputs.items()}, nexts=nexts,
+                           updates={k: function(v) for k, v in self.updates.items()})
+
+    def call(self, sub: Graph, **bindings: Any) -> Results:
+        """Inline `sub`: its inputs bound by name; its params too, or else they become this graph's.
+
+        States of `sub` become this graph's, with their next values. Returns the named outputs.
+        """
+        for name in bindings:
+            sub.find_leaf(name)
+        missing = [n for n in sub.inputs if n not in bindings]
+        if missing:
+            raise ArgumentError(f"call of {sub.name!r}: inputs {missing} are not bound"
+                                + at(user_location()))
+        values: dict[Node, Node] = {}
+        for name, node in sub.leaves.items():
+            if name in bindings:
+                values[node] = bound(bindings[name], node, name)
+            elif name in sub.params:
+                values[node] = self.params.get(name) or self.param(name, node.shape, node.dtype)
+                self._same_type(f"param {name!r} of {sub.name!r}", values[node], node)
+            else:
+                values[node] = self.state(name, node.shape, node.dtype, sub.states[name].init)
+        found = inline(sub.roots, values)
+        for name, state in sub.states.items():
+            if state.next is not None and name not in bindings:
+                self.next(name, found[state.next])
+        return Results({k: found[v] for k, v in sub.outputs.items()})
+
+
+def bound(value: Any, node: Node, name: str) -> Node:
+    """A node given for a leaf, checked against its type."""
+    if not isinstance(value, Node):
+        raise ArgumentError(f"{name!r} must be bound to a node, not {type(value).__name__}"
+                            + at(user_location()))
+    if value.type != node.type:
+        raise ShapeError(f"{name!r} takes {node.type}, not {value.type}" + at(user_location()))
+    return value
+
+
+def inline(roots: Iterable[Node], values: Mapping[Node, Node]) -> dict[Node, Node]:
+    """Every node the roots reach, with the given ones replaced."""
+    done: dict[Node, Node] = dict(values)
+    for node in toposort(roots):
+        if node not in done:
+            done[node] = replaced(node, tuple(done[i] for i in node.inputs))
+    return done
+
+
+Rewrite = Callable[[Node], "Node | None"]
+
+
+def rebuild(graph: Graph, replace: Rewrite | None = None) -> Graph:
+    """Copy what the outputs reach (dead code goes), intern equal nodes, rewrite to a fixed point.
+
+    `replace(node)` returns another node, or None where it does not apply. What it returns is itself
+    rewritten, so rules may build freely. Equal nodes become one; leaves never do.
+    """
+    return Rebuilder(replace).graph(graph)
+
+
+class Rebuilder:
+    """The state of one rebuild: what each node became, and the interned computations."""
+
+    def __init__(self, replace: Rewrite | None) -> None:
+        self.replace = replace
+        self.done: dict[Node, Node] = {}  # final nodes map to themselves
+        self.forward: dict[Node, Node] = {}  # what a node stands for, not final yet
+        self.interned: dict[tuple[Any, ...], Node] = {}
+
+    def graph(self, graph: Graph) -> Graph:
+        """The rebuilt graph."""
+        return graph.map_roots(self.node)
+
+    def node(self, root: Node) -> Node:
+        """The rebuilt form of a node and all it reaches."""
+        stack = [root]
+        active = {root}
+        while stack:
+            node = stack[-1]
+            waiting = [n for n in self._before(node) if n not in self.done]
+            if waiting:
+                if not active.isdisjoint(waiting):
+                    raise VerifyError(f"rewriting {node!r} does not end")
+                stack.append(waiting[0])
+                active.add(waiting[0])
+                continue
+            if node in self.forward:
+                self.done[node] = self.done[self.forward[node]]
+            elif node not in self.done:
+                self._step(node)
+                if node not in self.done:
+                    continue
+            active.discard(stack.pop())
+        return self.done[root]
+
+    def _before(self, node: Node) -> tuple[Node, ...]:
+        target = self.forward.get(node)
+        return node.inputs if target is None else (target,)
+
+    def _step(self, node: Node) -> None:
+        fresh = self._intern(node)
+        if fresh in self.done:
+            self.done[node] = self.done[fresh]
+        elif fresh is not node:
+            self.forward[node] = fresh
+        else:
+            better = self._rewrite(node)
+            if better is None:
+                self.done[node] = node
+            else:
+                self.forward[node] = better
+
+    def _rewrite(self, node: Node) -> Node | None:
+        """One application of the rule; what it makes carries the node's own source line."""
+        if self.replace is None or node.op is LEAF:
+            return None
+        with origin(node.origin or node):
+            return self.replace(node)
+
+    def _intern(self, node: Node) -> Node:
+        """The node over final inputs, one object for each computation."""
+        if node.op is LEAF:
+            return node
+        inputs = tuple(self.done[i] for i in node.inputs)
+        if node.op is PROJECT and inputs[0].op is TUPLE:
+            return inputs[0].inputs[node.attrs["index"]]
+        fresh = replaced(node, inputs)
+        return self.interned.setdefault(fresh.key, fresh)

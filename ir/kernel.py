@@ -1,0 +1,417 @@
+"""The loop language: what a graph is lowered to, and what every emitter prints.
+
+A Program is buffers and kernels in order; a kernel is a loop nest whose bodies are three-address
+statements. Every value is a Local set once by Let, or an accumulator changed by Set. Flat
+statements keep every walker a loop, so the depth of an expression is never a limit.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.index import Index, Var
+from rlx_py.ir.node import Location
+from rlx_py.ir.types import DType
+
+_SERIALS = count()
+
+
+class Axis(enum.Enum):
+    """How a loop runs."""
+
+    SERIAL = "serial"  # in order
+    VECTOR = "vector"  # in lanes; the last step may be partial (masked)
+    UNROLL = "unroll"  # copied out
+    PARALLEL = "parallel"  # blocks in any order, on any thread
+    GRID = "grid"  # GPU blocks
+    BLOCK = "block"  # GPU threads of a block
+
+
+class Scope(enum.Enum):
+    """Where a buffer lives."""
+
+    EXTERNAL = "external"  # an input, param, state or output of the step; the caller owns it
+    CONSTANT = "constant"  # data of the module
+    ARENA = "arena"  # planned, shared by all threads
+    TILE = "tile"  # planned, one copy a thread when inside a PARALLEL loop
+    SHARED = "shared"  # GPU block memory
+    LOCAL = "local"  # registers or stack of one iteration
+
+
+class Buffer:
+    """Dense memory of `size` elements; compared by identity."""
+
+    __slots__ = ("data", "dtype", "name", "scope", "serial", "size")
+
+    def __init__(self, name: str, dtype: DType, size: int, scope: Scope,
+                 data: np.ndarray[Any, Any] | None = None) -> None:
+        self.name, self.dtype, self.size, self.scope = name, dtype, size, scope
+        self.data, self.serial = data, next(_SERIALS)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes."""
+        return self.size * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"{self.name}:{self.dtype}[{self.size}]@{self.scope.value}"
+
+
+class Local:
+    """A scalar of one iteration; compared by identity."""
+
+    __slots__ = ("dtype", "name", "serial")
+
+    def __init__(self, dtype: DType, name: str = "v") -> None:
+        self.dtype, self.serial = dtype, next(_SERIALS)
+        self.name = f"{name}{self.serial}"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+# ---- expressions: one level deep, arguments are Const or Read --------------------------------
+
+
+@dataclass(frozen=True)
+class Const:
+    """A literal; NaN, infinities and −0 keep their bits (value is a NumPy scalar of the dtype)."""
+
+    value: Any
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"{self.value!s}:{self.dtype}"
+
+
+@dataclass(frozen=True)
+class Read:
+    """The value of a local."""
+
+    local: Local
+
+    @property
+    def dtype(self) -> DType:
+        """Its element type."""
+        return self.local.dtype
+
+    def __repr__(self) -> str:
+        return self.local.name
+
+
+Value = Const | Read
+
+
+@dataclass(frozen=True)
+class Load:
+    """buffer[index] in the buffer's element type. Where `guard` is false memory is not touched and the value is 0."""
+
+    buffer: Buffer
+    index: Index
+    guard: Value | None = None
+
+    @property
+    def dtype(self) -> DType:
+        """Its element type."""
+        return self.buffer.dtype
+
+    def __repr__(self) -> str:
+        return f"{self.buffer.name}[{self.index}]" + (f" if {self.guard}" if self.guard else "")
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A scalar operation; `op` is a name of the scalar table (add, exp, select, lt …)."""
+
+    op: str
+    args: tuple[Value, ...]
+    dtype: DType
+    attrs: tuple[tuple[str, Any], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"{self.op}.{self.dtype}({', '.join(map(repr, self.args))})"
+
+
+@dataclass(frozen=True)
+class Cast:
+    """A value converted to another element type (float → int truncates, saturating; NaN gives 0)."""
+
+    arg: Value
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"cast.{self.dtype}({self.arg!r})"
+
+
+@dataclass(frozen=True)
+class Bitcast:
+    """The same bits under another element type of the same width."""
+
+    arg: Value
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"bitcast.{self.dtype}({self.arg!r})"
+
+
+@dataclass(frozen=True)
+class IndexValue:
+    """An index as a number."""
+
+    index: Index
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"index.{self.dtype}({self.index})"
+
+
+Expr = Const | Read | Load | Apply | Cast | Bitcast | IndexValue
+
+# ---- statements ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Let:
+    """local = expr, once."""
+
+    local: Local
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Set:
+    """Declare or change an accumulator: local = value, or local = combine(local, value).
+
+    A combining Set inside a VECTOR loop, on a local declared outside it, keeps one partial result a
+    lane (starting at the monoid's identity) and folds the lanes, lowest first by halves, into the
+    local after the loop. combine is add, mul, max, min, or, and.
+    """
+
+    local: Local
+    value: Value
+    combine: str | None = None
+
+
+@dataclass(frozen=True)
+class Store:
+    """buffer[index] = value, or combine(buffer[index], value); not at all where `guard` is false."""
+
+    buffer: Buffer
+    index: Index
+    value: Value
+    combine: str | None = None
+    guard: Value | None = None
+
+
+@dataclass(frozen=True)
+class For:
+    """Run body for var = 0 … var.extent − 1."""
+
+    var: Var
+    body: tuple[Stmt, ...]
+    axis: Axis = Axis.SERIAL
+
+
+@dataclass(frozen=True)
+class While:
+    """Run body while the condition local, set by the body, holds; at most `bound` times if given."""
+
+    condition: Local
+    body: tuple[Stmt, ...]
+    bound: int | None = None
+
+
+@dataclass(frozen=True)
+class If:
+    """Run body where the condition holds (uniform: never inside a VECTOR loop)."""
+
+    condition: Value
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True)
+class Alloc:
+    """A TILE, SHARED or LOCAL buffer lives from here to the end of the enclosing body."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """All threads of a GPU block arrive before any goes on."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A C function of a kept library: symbol(buffers and integers …)."""
+
+    symbol: str
+    args: tuple[Buffer | Index, ...]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A contract's input as a function of its loop variables: statements, then the value."""
+
+    body: tuple[Stmt, ...]
+    value: Value
+
+
+@dataclass(frozen=True)
+class Contract:
+    """For all batch, m, n: acc = Σ_k a(batch, m, k)·b(batch, k, n); then run the epilogue on acc.
+
+    Each of batch, m, n, k is a tuple of loop variables (row-major; empty means extent 1). Products
+    and sums are FMAs in `acc.dtype`, in blocks of k of a fixed size. The epilogue reads `acc` at
+    (batch, m, n) and stores what was fused behind the product.
+    """
+
+    batch: tuple[Var, ...]
+    m: tuple[Var, ...]
+    n: tuple[Var, ...]
+    k: tuple[Var, ...]
+    a: Operand
+    b: Operand
+    acc: Local
+    epilogue: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True)
+class Strided:
+    """buffer[start + row·i + col·j], a matrix view for a register tile."""
+
+    buffer: Buffer
+    start: Index
+    row: int
+    col: int
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A register tile: out(i, j) = [out(i, j) +] Σ_{p<depth} a(i, p)·b(p, j), i < rows, j < cols.
+
+    out.col is 1 and b.col is 1 (kind "outer"), or a.col and b.row are 1 (kind "dot": both run along
+    p). The one statement that a backend emits by hand.
+    """
+
+    rows: int
+    cols: int
+    depth: int
+    a: Strided
+    b: Strided
+    out: Strided
+    accumulate: bool = False
+    kind: str = "outer"
+
+
+Stmt = (
+    Let | Set | Store | For | While | If | Alloc | Barrier | Call | Contract | Tile
+)
+
+# ---- programs --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One loop nest; `sources` are the user's lines it computes."""
+
+    name: str
+    body: tuple[Stmt, ...]
+    sources: tuple[Location, ...] = ()
+
+
+@dataclass(frozen=True)
+class Port:
+    """An external array of the step."""
+
+    name: str
+    buffer: Buffer
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Kernels in order over external, constant, arena and tile buffers.
+
+    `inputs` (inputs, params, state: current values) are read, `outputs` are written. `updates` maps
+    the name of a param or state to the buffer that holds its next value; where it is the input's
+    own buffer the value is updated in place.
+    """
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    updates: tuple[Port, ...] = ()
+    offsets: dict[Buffer, int] = field(default_factory=dict)  # of ARENA and TILE buffers, bytes
+    arena: int = 0  # bytes shared by all threads
+    scratch: int = 0  # bytes a thread, after the arena
+
+
+def children(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The bodies inside a statement."""
+    if isinstance(stmt, For | While | If):
+        return (stmt.body,)
+    if isinstance(stmt, Contract):
+        return (stmt.a.body, stmt.b.body, stmt.epilogue)
+    return ()
+
+
+def show(program: Program) -> str:
+    """Stable text of a program."""
+    lines = [f"program {program.name}"]
+    for kind, ports in (("in", program.inputs), ("out", program.outputs),
+                        ("next", program.updates)):
+        lines += [f"  {kind} {p.name}: {p.buffer!r}" for p in ports]
+    for kernel in program.kernels:
+        lines.append(f"kernel {kernel.name}:")
+        lines += show_body(kernel.body, 1)
+    return "\n".join(lines)
+
+
+def show_body(body: tuple[Stmt, ...], depth: int) -> list[str]:
+    """Lines of a body, indented."""
+    pad = "  " * depth
+    lines: list[str] = []
+    for s in body:
+        match s:
+            case Let(local, expr):
+                lines.append(f"{pad}{local} = {expr!r}")
+            case Set(local, value, combine):
+                lines.append(f"{pad}{local} {combine or ''}:= {value!r}")
+            case Store(buffer, index, value, combine, guard):
+                tail = f" if {guard!r}" if guard else ""
+                lines.append(f"{pad}{buffer.name}[{index}] {combine or ''}= {value!r}{tail}")
+            case For(var, inner, axis):
+                lines.append(f"{pad}for {var} < {var.extent} {axis.value}:")
+                lines += show_body(inner, depth + 1)
+            case While(condition, inner, bound):
+                lines.append(f"{pad}while {condition} bound {bound}:")
+                lines += show_body(inner, depth + 1)
+            case If(condition, inner):
+                lines.append(f"{pad}if {condition!r}:")
+                lines += show_body(inner, depth + 1)
+            case Contract():
+                lines += _show_contract(s, depth)
+            case _:
+                lines.append(f"{pad}{s!r}")
+    return lines
+
+
+def _show_contract(s: Contract, depth: int) -> list[str]:
+    pad = "  " * depth
+    dims = " ".join(
+        f"{name}=({', '.join(f'{v}<{v.extent}' for v in group)})"
+        for name, group in (("batch", s.batch), ("m", s.m), ("n", s.n), ("k", s.k))
+    )
+    lines = [f"{pad}contract {s.acc} {dims}"]
+    for name, operand in (("a", s.a), ("b", s.b)):
+        lines.append(f"{pad} {name} = {operand.value!r} where")
+        lines += show_body(operand.body, depth + 1)
+    lines.append(f"{pad} then")
+    return lines + show_body(s.epilogue, depth + 1)

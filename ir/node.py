@@ -1,0 +1,448 @@
+"""Op and Node: immutable values of which every program is made."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlx_py.ir.errors import ArgumentError, DTypeError, RLXError, ShapeError
+from rlx_py.ir.types import DType, TensorType, TupleType, Type, check_size
+
+if TYPE_CHECKING:
+    from rlx_py.ir.kernel import Expr, Index
+    from rlx_py.ir.stored import KernelRule
+
+Location = tuple[str, int]
+Cotangent = Any  # Node for a tensor result; a tuple of Node | None for a tuple result
+Chain = Callable[["Node", "Node"], "Node"]  # the chain rule's product of cotangent and partial
+InferRule = Callable[..., Type]
+EvalRule = Callable[..., Any]
+VJPRule = Callable[["Node", Cotangent, Chain], Sequence["Node | None"]]
+JVPRule = Callable[["Node", Sequence["Node | None"], Chain], Any]
+DecomposeRule = Callable[..., Any]
+# A coroutine: yields (input position, index) or (input position, index, guard), is sent the value
+# there, and returns the value of the node at the index it was asked for.
+Ask = tuple[int, tuple["Index", ...]] | tuple[int, tuple["Index", ...], "Expr"]
+ElementRule = Callable[["Node", tuple["Index", ...]], Generator[Ask, "Expr", "Expr"]]
+
+OPS: dict[str, Op] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """Everything about one operation; passes ask it and never test its name.
+
+    infer(*types, **attrs) -> Type          raises the typed error at the user's line
+    eval(*arrays, **attrs)                  NumPy meaning; None: that of the decomposition
+    vjp(node, ct, chain)                    a cotangent or None for each input
+    jvp(node, tangents, chain)              the tangent of the result, or None for zero
+    decompose(*inputs, **attrs)             Node, or a tuple of Nodes for a tuple result
+    element(node, index)                    value at an index, by index push-down (fusable)
+    kernel                                  loops of an op whose result must be stored
+    differentiable                          False: the derivative is zero by definition
+    """
+
+    name: str
+    infer: InferRule
+    eval: EvalRule | None = None
+    vjp: VJPRule | None = None
+    jvp: JVPRule | None = None
+    decompose: DecomposeRule | None = None
+    element: ElementRule | None = None
+    kernel: KernelRule | None = None
+    differentiable: bool = True
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str:
+        raise TypeError("an Op is looked up by its name, not pickled")
+
+    def __call__(self, *inputs: Node, **attrs: Any) -> Node:
+        """A node of this op; its type is inferred here, at the caller's line."""
+        return make(self, inputs, attrs)
+
+
+def register(op: Op) -> Op:
+    """Enter an op in the registry, once."""
+    if op.name in OPS:
+        raise ValueError(f"op {op.name} is declared twice")
+    OPS[op.name] = op
+    return op
+
+
+class Literal:
+    """An immutable array as an attribute value, compared by its bytes."""
+
+    __slots__ = ("array", "key")
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        # A copy, because a view of a caller's array could change after interning.
+        self.array = np.array(array, order="C", copy=True)
+        self.array.setflags(write=False)
+        self.key = (self.array.dtype.str, self.array.dtype.name, self.array.shape,
+                    self.array.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"Literal({self.array!r})"
+
+
+def attr_key(value: Any) -> Any:
+    """A hashable key under which equal attribute values meet, and 0.0, -0.0 and 0 do not."""
+    if isinstance(value, float):
+        return ("float", value.hex())
+    if isinstance(value, bool | int):
+        return (type(value).__name__, value)
+    if isinstance(value, tuple):
+        return tuple(attr_key(v) for v in value)
+    return value
+
+
+# Operators and methods of Node, filled by rlx_py.ir.ops so that this file imports no ops.
+OPERATORS: dict[str, Callable[..., Any]] = {}
+
+
+class Node:
+    """One operation applied to inputs. Immutable, compared by identity."""
+
+    __slots__ = ("__weakref__", "attrs", "inputs", "loc", "op", "origin", "type")
+    __array_ufunc__ = None  # so that array * node asks Node
+
+    op: Op
+    inputs: tuple[Node, ...]
+    attrs: Mapping[str, Any]
+    type: Type
+    loc: Location | None
+    origin: Node | None
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Node, ...],
+        attrs: Mapping[str, Any],
+        type: Type,
+        loc: Location | None,
+        origin: Node | None,
+    ) -> None:
+        self.op, self.inputs, self.attrs, self.type = op, inputs, attrs, type
+        self.loc, self.origin = loc, origin
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type of a single-result node."""
+        if isinstance(self.type, TupleType):
+            raise ArgumentError(f"{self.op.name} gives {self.type}; take one result with [i]")
+        return self.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self.tensor.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.tensor.dtype
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    ndim = rank
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.tensor.size
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What makes two nodes the same computation."""
+        attrs = tuple((k, attr_key(self.attrs[k])) for k in sorted(self.attrs))
+        return (self.op.name, tuple(map(id, self.inputs)), attrs)
+
+    def __repr__(self) -> str:
+        where = f" at {self.loc[0]}:{self.loc[1]}" if self.loc else ""
+        return f"<{self.op.name} {self.type}{where}>"
+
+    def __bool__(self) -> bool:
+        raise ArgumentError(
+            f"a node ({self.op.name} {self.type}) has no truth value while the graph is built; "
+            "use where or cond" + at(user_location())
+        )
+
+    def __len__(self) -> int:
+        if isinstance(self.type, TupleType):
+            return len(self.type.elements)
+        if not self.type.shape:
+            raise ArgumentError("a scalar node has no length")
+        return self.type.shape[0]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter([self[i] for i in range(len(self))])
+
+    def __getitem__(self, key: Any) -> Node:
+        if isinstance(self.type, TupleType):
+            return project(self, key)
+        return _apply("getitem", self, key)
+
+    # Arithmetic: NumPy's meaning, one entry a line.
+    def __add__(self, other: Any) -> Node: return _apply("add", self, other)
+    def __radd__(self, other: Any) -> Node: return _apply("add", other, self)
+    def __sub__(self, other: Any) -> Node: return _apply("subtract", self, other)
+    def __rsub__(self, other: Any) -> Node: return _apply("subtract", other, self)
+    def __mul__(self, other: Any) -> Node: return _apply("multiply", self, other)
+    def __rmul__(self, other: Any) -> Node: return _apply("multiply", other, self)
+    def __truediv__(self, other: Any) -> Node: return _apply("divide", self, other)
+    def __rtruediv__(self, other: Any) -> Node: return _apply("divide", other, self)
+    def __floordiv__(self, other: Any) -> Node: return _apply("floor_divide", self, other)
+    def __rfloordiv__(self, other: Any) -> Node: return _apply("floor_divide", other, self)
+    def __mod__(self, other: Any) -> Node: return _apply("remainder", self, other)
+    def __rmod__(self, other: Any) -> Node: return _apply("remainder", other, self)
+    def __pow__(self, other: Any) -> Node: return _apply("power", self, other)
+    def __rpow__(self, other: Any) -> Node: return _apply("power", other, self)
+    def __matmul__(self, other: Any) -> Node: return _apply("matmul", self, other)
+    def __rmatmul__(self, other: Any) -> Node: return _apply("matmul", other, self)
+    def __neg__(self) -> Node: return _apply("negative", self)
+    def __pos__(self) -> Node: return self
+    def __abs__(self) -> Node: return _apply("abs", self)
+    def __lt__(self, other: Any) -> Node: return _apply("less", self, other)
+    def __le__(self, other: Any) -> Node: return _apply("less_equal", self, other)
+    def __gt__(self, other: Any) -> Node: return _apply("greater", self, other)
+    def __ge__(self, other: Any) -> Node: return _apply("greater_equal", self, other)
+    def __and__(self, other: Any) -> Node: return _apply("bitwise_and", self, other)
+    def __rand__(self, other: Any) -> Node: return _apply("bitwise_and", other, self)
+    def __or__(self, other: Any) -> Node: return _apply("bitwise_or", self, other)
+    def __ror__(self, other: Any) -> Node: return _apply("bitwise_or", other, self)
+    def __xor__(self, other: Any) -> Node: return _apply("bitwise_xor", self, other)
+    def __rxor__(self, other: Any) -> Node: return _apply("bitwise_xor", other, self)
+    def __invert__(self) -> Node: return _apply("invert", self)
+
+    @property
+    def T(self) -> Node:
+        """The axes reversed."""
+        return _apply("transpose", self)
+
+    def transpose(self, *axes: Any) -> Node:
+        """The axes permuted, as ndarray.transpose."""
+        return _apply("transpose", self, _unpacked(axes) if axes else None)
+
+    def reshape(self, *shape: Any) -> Node:
+        """The elements in row-major order under another shape; one size may be -1."""
+        return _apply("reshape", self, _unpacked(shape))
+
+    def astype(self, dtype: Any) -> Node:
+        """The values converted to another element type."""
+        return _apply("astype", self, dtype)
+
+    def flatten(self) -> Node:
+        """The elements as one axis."""
+        return _apply("reshape", self, (-1,))
+
+    def squeeze(self, axis: Any = None) -> Node:
+        """Without axes of size 1."""
+        return _apply("squeeze", self, axis)
+
+    def swapaxes(self, a: int, b: int) -> Node:
+        """Two axes exchanged."""
+        return _apply("swapaxes", self, a, b)
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Sum over axes; the element type is kept (bool sums to i64)."""
+        return _apply("sum", self, axis=axis, keepdims=keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Arithmetic mean over axes."""
+        return _apply("mean", self, axis=axis, keepdims=keepdims)
+
+    def var(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Population variance over axes."""
+        return _apply("var", self, axis=axis, keepdims=keepdims)
+
+    def std(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Population standard deviation over axes."""
+        return _apply("std", self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Maximum over axes."""
+        return _apply("max", self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Minimum over axes."""
+        return _apply("min", self, axis=axis, keepdims=keepdims)
+
+    def prod(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Product over axes."""
+        return _apply("prod", self, axis=axis, keepdims=keepdims)
+
+    def argmax(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Index (i64) of the first maximum."""
+        return _apply("argmax", self, axis=axis, keepdims=keepdims)
+
+    def argmin(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Index (i64) of the first minimum."""
+        return _apply("argmin", self, axis=axis, keepdims=keepdims)
+
+    def cumsum(self, axis: Any = None) -> Node:
+        """Cumulative sum."""
+        return _apply("cumsum", self, axis=axis)
+
+
+def _unpacked(entries: tuple[Any, ...]) -> Any:
+    """What ndarray methods take: sizes one by one, or as one sequence."""
+    if len(entries) == 1 and not isinstance(entries[0], int | np.integer):
+        return entries[0]
+    return entries
+
+
+def _apply(name: str, *operands: Any, **attrs: Any) -> Node:
+    result = OPERATORS[name](*operands, **attrs)
+    assert isinstance(result, Node)
+    return result
+
+
+class _Origin(threading.local):
+    node: Node | None = None
+
+
+_ORIGIN = _Origin()
+
+
+@contextmanager
+def origin(node: Node | None) -> Iterator[None]:
+    """Nodes made inside were made for `node`, and carry its source line."""
+    outer, _ORIGIN.node = _ORIGIN.node, node
+    try:
+        yield
+    finally:
+        _ORIGIN.node = outer
+
+
+_PACKAGE = str(Path(__file__).parent.parent) + "/"
+
+
+def user_location() -> Location | None:
+    """File and line of the innermost frame outside this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if frame else None
+
+
+def at(loc: Location | None) -> str:
+    """The tail of a message that names a source line."""
+    return f"\n  at {loc[0]}:{loc[1]}" if loc else ""
+
+
+def make(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Node:
+    """The node op(*inputs, **attrs), typed; a typed error names op, types and the user's line."""
+    source = _ORIGIN.node
+    loc = source.loc if source else user_location()
+    try:
+        type = op.infer(*[n.type for n in inputs], **attrs)
+        for t in type.elements if isinstance(type, TupleType) else (type,):
+            check_size(t.shape)
+    except RLXError as error:
+        operands = ", ".join(str(n.type) for n in inputs)
+        if "\n  at " in str(error):
+            raise
+        raise error.__class__(f"{op.name}({operands}): {error}{at(loc)}") from None
+    return Node(op, tuple(inputs), attrs, type, loc, source)
+
+
+def replaced(node: Node, inputs: tuple[Node, ...]) -> Node:
+    """The same operation on other inputs of the same types."""
+    if all(a is b for a, b in zip(node.inputs, inputs, strict=True)):
+        return node
+    if all(a.type == b.type for a, b in zip(node.inputs, inputs, strict=True)):
+        return Node(node.op, inputs, node.attrs, node.type, node.loc, node.origin)
+    fresh = node.op.infer(*[n.type for n in inputs], **node.attrs)
+    return Node(node.op, inputs, node.attrs, fresh, node.loc, node.origin)
+
+
+def _infer_leaf(*, name: str, kind: str, type: Type) -> Type:
+    return type
+
+
+def _infer_tuple(*types: TensorType) -> Type:
+    return TupleType(types)
+
+
+def _infer_project(operand: TupleType, *, index: int) -> Type:
+    return operand.elements[index]
+
+
+def _project_vjp(node: Node, ct: Node, chain: Chain) -> tuple[Any]:
+    count = len(node.inputs[0])
+    return (tuple(ct if i == node.attrs["index"] else None for i in range(count)),)
+
+
+LEAF = register(Op("leaf", _infer_leaf))
+TUPLE = register(Op("tuple", _infer_tuple, eval=lambda *xs: xs,
+                    vjp=lambda node, ct, chain: ct, jvp=lambda node, ts, chain: ts))
+PROJECT = register(Op("project", _infer_project, eval=lambda xs, *, index: xs[index],
+                      vjp=_project_vjp,
+                      jvp=lambda node, ts, chain: ts[0] and ts[0][node.attrs["index"]]))
+
+
+def leaf(name: str, kind: str, type: TensorType) -> Node:
+    """An input, param or state; two leaves are never the same node."""
+    return make(LEAF, (), {"name": name, "kind": kind, "type": type})
+
+
+def pack(nodes: Iterable[Node]) -> Node:
+    """Several results as one tuple-typed node."""
+    return make(TUPLE, tuple(nodes), {})
+
+
+def project(node: Node, index: int) -> Node:
+    """Result `index` of a tuple-typed node."""
+    count = len(node)
+    if isinstance(index, bool) or not isinstance(index, int) or not -count <= index < count:
+        raise ArgumentError(f"{node.op.name} has results 0..{count - 1}, not {index!r}")
+    if node.op is TUPLE:
+        return node.inputs[index]
+    return make(PROJECT, (node,), {"index": index % count})
+
+
+def toposort(roots: Iterable[Node]) -> list[Node]:
+    """Every node the roots reach, inputs before users, in a stable order; depth is no limit."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(list(roots))]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((i, False) for i in reversed(node.inputs) if id(i) not in seen)
+    return order
+
+
+def require_float(op: str, dtype: DType) -> None:
+    """Refuse what only floats have."""
+    if not dtype.is_float:
+        raise DTypeError(f"{op} takes a float, not {dtype}")
+
+
+def require_rank(op: str, type: TensorType, rank: int) -> None:
+    """Refuse another rank."""
+    if type.rank != rank:
+        raise ShapeError(f"{op} takes rank {rank}, not {type}")

@@ -1,0 +1,82 @@
+"""Constants and iota: the leaves that carry their own value."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.errors import DTypeError
+from rlx_py.ir.index import Index
+from rlx_py.ir.kernel import Const, Expr, IndexValue
+from rlx_py.ir.node import Ask, Literal, Node, Op, register
+from rlx_py.ir.types import DType, TensorType, Type, as_dtype, as_shape, i64, normalize_axis
+
+
+def _infer_constant(*, value: Literal) -> Type:
+    return TensorType(as_dtype(value.array.dtype), value.array.shape)
+
+
+def _constant_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
+    # Only rank 0 is asked here: lower stores larger constants as data of the module.
+    return Const(node.attrs["value"].array[()], node.dtype)
+    yield
+
+
+CONSTANT = register(Op("constant", _infer_constant, eval=lambda *, value: value.array,
+                       element=_constant_element, differentiable=False))
+
+
+def _infer_iota(*, shape: tuple[int, ...], axis: int, dtype: DType) -> Type:
+    normalize_axis(axis, len(shape))
+    if dtype.kind == "bool":
+        raise DTypeError("iota counts in a number type, not bool")
+    return TensorType(dtype, as_shape(shape))
+
+
+def _eval_iota(*, shape: tuple[int, ...], axis: int, dtype: DType) -> Any:
+    line = np.arange(shape[axis]).astype(dtype.numpy)
+    line = line.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return np.broadcast_to(line, shape)
+
+
+def _iota_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
+    return IndexValue(index[node.attrs["axis"]], node.dtype)
+    yield
+
+
+IOTA = register(Op("iota", _infer_iota, _eval_iota, element=_iota_element, differentiable=False))
+
+
+def constant(value: Any, dtype: Any = None) -> Node:
+    """A constant tensor from an array or number.
+
+    A Python float without dtype is f32, an int i64; an array keeps its element type.
+    """
+    if dtype is None and isinstance(value, bool | int | float):
+        dtype = as_dtype(type(value))
+    wanted = None if dtype is None else as_dtype(dtype)
+    with np.errstate(all="ignore"):
+        array = np.asarray(value)
+        array = array if wanted is None else array.astype(wanted.numpy)
+    if array.dtype == np.dtype(object):
+        raise DTypeError(f"not an array of numbers: {value!r}")
+    return CONSTANT(value=Literal(array))
+
+
+def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Node:
+    """0, 1, 2 … along an axis."""
+    dims = as_shape(shape)
+    return IOTA(shape=dims, axis=normalize_axis(axis, len(dims)), dtype=as_dtype(dtype))
+
+
+def scalar_of(node: Node) -> Any | None:
+    """The NumPy scalar that every element of a constant equals, seen through broadcasts; else None."""
+    while node.op.name == "broadcast":
+        node = node.inputs[0]
+    if node.op is not CONSTANT or node.size != 1:
+        return None
+    return node.attrs["value"].array.reshape(())[()]
+
+

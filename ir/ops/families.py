@@ -1,0 +1,160 @@
+"""Constructors of op families: each gives inference, evaluation, both derivatives and lowering from
+one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.errors import DTypeError, ShapeError
+from rlx_py.ir.index import Index
+from rlx_py.ir.kernel import Apply, Expr
+from rlx_py.ir.node import OPS, Ask, Chain, Node, Op, make, register
+from rlx_py.ir.types import DType, TensorType, Type
+
+Array = np.ndarray[Any, Any]
+# The partial derivative by one input: a Node, 1 or −1 (taken as such, never multiplied), or None (0).
+Partial = Callable[..., "Node | int | None"]
+
+NUMERIC = ("float", "int", "uint")
+ANY = (*NUMERIC, "bool")
+
+
+def narrow(x: Any) -> Any:
+    """An array of a narrow float as f32, in which its arithmetic is done."""
+    if isinstance(x, np.ndarray | np.generic) and x.dtype.itemsize == 2:
+        return np.asarray(x).astype(np.float32)
+    return x
+
+
+def quiet(eval: Callable[..., Any]) -> Callable[..., Any]:
+    """Evaluate as compiled code does: NaN and infinity without warnings, f16 and bf16 in f32."""
+
+    @wraps(eval)
+    def run(*arrays: Any, **attrs: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return eval(*[narrow(a) for a in arrays], **attrs)
+
+    return run
+
+
+def same_type(name: str, kinds: Sequence[str], result: DType | None) -> Callable[..., Type]:
+    """Inference of element-wise ops: all operands of one type, of an allowed kind."""
+
+    def infer(*types: TensorType, **attrs: Any) -> Type:
+        first = types[0]
+        for t in types[1:]:
+            if t.shape != first.shape:
+                raise ShapeError(f"operands differ in shape: {first} and {t}")
+            if t.dtype is not first.dtype:
+                raise DTypeError(f"operands differ in element type: {first} and {t}")
+        if first.dtype.kind not in kinds:
+            raise DTypeError(f"{name} takes {' or '.join(kinds)}, not {first.dtype}")
+        return first.with_dtype(result) if result else first
+
+    return infer
+
+
+def elementwise(
+    name: str,
+    eval: Callable[..., Any],
+    partials: Sequence[Partial] | None,
+    *,
+    kinds: Sequence[str] = ("float",),
+    result: DType | None = None,
+    infer: Callable[..., Type] | None = None,
+) -> Op:
+    """An op on equal shapes; `partials[i](y, *inputs)` is ∂y/∂inputs[i].
+
+    partials=None marks an op without derivative (comparison, rounding, integer logic). The scalar
+    operation of the loop language has the op's own name.
+    """
+
+    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+        assert partials is not None
+        return [
+            _times(ct, partial(node, *node.inputs), chain) if x.dtype.is_float else None
+            for x, partial in zip(node.inputs, partials, strict=True)
+        ]
+
+    def jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+        assert partials is not None
+        terms = [
+            _times(t, partial(node, *node.inputs), chain)
+            for t, partial in zip(tangents, partials, strict=True)
+            if t is not None
+        ]
+        return add_all(terms)
+
+    def element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
+        values: list[Any] = []
+        for i in range(len(node.inputs)):
+            values.append((yield (i, index)))
+        return Apply(name, tuple(values), node.dtype, tuple(sorted(node.attrs.items())))
+
+    return register(Op(
+        name,
+        infer or same_type(name, kinds, result),
+        quiet(eval),
+        vjp if partials is not None else None,
+        jvp if partials is not None else None,
+        element=element,
+        differentiable=partials is not None,
+    ))
+
+
+def _times(ct: Node, partial: Node | int | None, chain: Chain) -> Node | None:
+    if partial is None:
+        return None
+    if isinstance(partial, Node):
+        return chain(ct, partial)
+    return ct if partial == 1 else make(OPS["neg"], (ct,), {})
+
+
+def add_all(terms: Sequence[Node | None]) -> Node | None:
+    """The sum of what is there; None when nothing is."""
+    total: Node | None = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else make(OPS["add"], (total, term), {})
+    return total
+
+
+def linear(
+    name: str,
+    infer: Callable[..., Type],
+    eval: Callable[..., Any],
+    transpose: Callable[[Node, Node], Node],
+    *,
+    element: Any = None,
+    kernel: Any = None,
+) -> Op:
+    """An op linear in its only input: transpose(node, ct) is its adjoint applied to ct."""
+
+    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+        return (transpose(node, ct),)
+
+    def jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+        (t,) = tangents
+        return None if t is None else make(node.op, (t,), node.attrs)
+
+    return register(Op(name, infer, eval, vjp, jvp, element=element, kernel=kernel))
+
+
+def composite(
+    name: str,
+    infer: Callable[..., Type],
+    decompose: Callable[..., Any],
+    *,
+    vjp: Any = None,
+    jvp: Any = None,
+) -> Op:
+    """An op defined by its decomposition.
+
+    Its derivative is that of the decomposition, unless it brings a VJP that emits a …Backward op
+    (itself a composite, so it differentiates again).
+    """
+    return register(Op(name, infer, None, vjp, jvp, decompose=decompose))

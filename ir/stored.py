@@ -1,0 +1,86 @@
+"""How ops whose results must be stored describe their loops to `lower`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rlx_py.ir.index import Index
+from rlx_py.ir.kernel import Expr, Local, Value
+from rlx_py.ir.types import DType
+
+if TYPE_CHECKING:
+    from rlx_py.ir.node import Node
+
+
+@dataclass(frozen=True)
+class ReduceRule:
+    """A fold over `axes` of the only input with a monoid.
+
+    combine is add, mul, max, min, or, and. arg: the result is the i64 position (row-major over the
+    reduced axes) of the first extreme element, NaN winning.
+    """
+
+    combine: str
+    identity: Callable[[DType], Any]
+    arg: bool = False
+
+
+@dataclass(frozen=True)
+class ContractDims:
+    """Which axes of a and b are batch, free and contracted; out is (batch, a's free, b's free)."""
+
+    a_batch: tuple[int, ...]
+    b_batch: tuple[int, ...]
+    a_free: tuple[int, ...]
+    b_free: tuple[int, ...]
+    a_contract: tuple[int, ...]
+    b_contract: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ContractRule:
+    """A general dot product of two inputs."""
+
+    dims: Callable[[Node], ContractDims]
+
+
+class Emitter(Protocol):
+    """What `lower` offers an op that writes its own loops."""
+
+    def ask(self, position: int, index: tuple[Index, ...], guard: Value | None = None) -> Value:
+        """The value of an input at an index, computed here."""
+
+    def let(self, expr: Expr) -> Value:
+        """A named value."""
+
+    def dynamic(self, value: Value, extent: int) -> Index:
+        """A run-time integer as an index, clamped into 0 … extent − 1."""
+
+    def loop(self, extent: int, *, independent: bool) -> AbstractContextManager[Index]:
+        """A loop; independent steps may run in any order, on any thread, in lanes."""
+
+    def declare(self, dtype: DType, initial: Value) -> Local:
+        """An accumulator."""
+
+    def set(self, local: Local, value: Value, combine: str | None = None) -> None:
+        """Change an accumulator."""
+
+    def store(self, index: tuple[Index, ...], value: Value, *, result: int = 0,
+              combine: str | None = None, guard: Value | None = None) -> None:
+        """Write an element of the op's own result."""
+
+    def load(self, index: tuple[Index, ...], *, result: int = 0) -> Value:
+        """Read back an element of the op's own result."""
+
+
+@dataclass(frozen=True)
+class LoopRule:
+    """An op that writes its own loops (scatter, cumulative, recurrence, sort)."""
+
+    build: Callable[[Node, Emitter], None]
+
+
+KernelRule = ReduceRule | ContractRule | LoopRule

@@ -1,0 +1,1 @@
+"""Passes: graph to graph, graph to program, program to program."""

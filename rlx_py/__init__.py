@@ -1,0 +1,1 @@
+"""rlx-py: an autodiff compiler."""
