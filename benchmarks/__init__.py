@@ -1,1 +1,1 @@
-"""Training-step benchmarks of rlx against JAX and PyTorch on the CPU; run `python -m benchmarks`."""
+"""Training-step benchmarks of rlx against JAX and PyTorch; run `python -m benchmarks`."""

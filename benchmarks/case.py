@@ -74,4 +74,5 @@ def load_case(name: str) -> Case:
 
 def he_normal(rng: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> NDArray[Any]:
     """Float32 normal weights of variance 2 / fan_in (He et al., 2015)."""
-    return (rng.standard_normal(shape) * np.sqrt(2.0 / fan_in)).astype(np.float32)
+    weights: NDArray[Any] = rng.standard_normal(shape) * np.sqrt(2.0 / fan_in)
+    return weights.astype(np.float32)

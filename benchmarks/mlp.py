@@ -10,7 +10,7 @@ from benchmarks.sgd import RATE, jax_sgd, torch_sgd
 
 
 def mlp_data(sizes: tuple[int, ...], batch: int, seed: int = 0) -> Data:
-    """Weights `w1 [in, out]`, biases `b1 [out]`, …; inputs `x [batch, sizes[0]]`, labels `y [batch]`."""
+    """Weights `w1 [in, out]`, biases `b1 [out]`, …; inputs `x [batch, in]`, labels `y [batch]`."""
     rng = np.random.default_rng(seed)
     params = {}
     for i, (n, m) in enumerate(zip(sizes, sizes[1:], strict=False), start=1):

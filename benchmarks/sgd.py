@@ -23,7 +23,7 @@ def jax_sgd(jax: ModuleType, loss: Loss, data: Data, rate: float = RATE) -> JaxS
 def torch_sgd(
     torch: ModuleType, loss: Loss, data: Data, functional: bool, rate: float = RATE
 ) -> TorchStep:
-    """In-place SGD on `loss(params, **batch)`; integer inputs become int64, as PyTorch's losses ask."""
+    """In-place SGD on `loss(params, **batch)`; integers become int64, as PyTorch's losses ask."""
     params = {n: torch.tensor(v, requires_grad=not functional) for n, v in data.params.items()}
     batch = {n: torch.tensor(v) for n, v in data.batch.items()}
     batch = {n: v if v.is_floating_point() else v.long() for n, v in batch.items()}

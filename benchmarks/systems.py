@@ -90,7 +90,9 @@ class JaxSession(Session):
     def reset(self) -> None:
         """Go back to the case's initial state."""
         # device_put may alias a NumPy array, which donation would then overwrite.
-        fresh = self._jax.tree.map(lambda leaf: self._jax.numpy.array(leaf, copy=True), self._initial)
+        fresh = self._jax.tree.map(
+            lambda leaf: self._jax.numpy.array(leaf, copy=True), self._initial
+        )
         self._state = self._jax.block_until_ready(fresh)
 
     def step(self) -> None:

@@ -42,7 +42,7 @@ def network(tanh: Callable[[Any], Any], p: dict[str, Any], x: Any) -> Any:
 
 
 def task_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a parameter that each task has its own copy of, aligned to [task, shot, unit]."""
+    """The shape of a parameter with one copy per task, aligned to [task, shot, unit]."""
     return (TASKS, *(1,) * (2 - len(shape)), *shape)
 
 
