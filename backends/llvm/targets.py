@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -58,21 +62,29 @@ def host() -> Target:
 def named(triple: str, cpu: str = "", features: str = "") -> Target:
     """The machine of an LLVM triple and CPU name, e.g. ("x86_64-unknown-linux-gnu", "x86-64-v3").
 
-    Raises BackendError if this LLVM has no code generator for the triple.
+    Raises BackendError if this LLVM has no code generator for the triple, or does not know the CPU
+    or a feature.
     """
     architecture = triple.split("-")[0]
-    if architecture in ("x86_64", "i386", "i686", "amd64"):
+    if architecture in ("x86_64", "amd64", "i386", "i686"):
         # Many AVX-512 CPUs are tuned to split 512-bit vectors; tiles are sized for whole ones.
         features = f"{features},-prefer-256-bit".lstrip(",")
-    text = _machine(triple, cpu, features, "pic", "small", 0).emit_assembly(
-        llvm.parse_assembly(PROBE.format(triple=triple))
-    )
-    if "zmm" in text:
+    if architecture in ("x86_64", "amd64"):
+        # LLVM ends the process when a CPU without 64-bit mode meets a 64-bit triple.
+        features += ",+64bit"
+    with _refusals() as messages:
+        generator = _machine(triple, cpu, features, "pic", "small", 0)
+    if messages:
+        raise BackendError(f"LLVM does not know this {triple} machine: {messages[0]}")
+    text = generator.emit_assembly(llvm.parse_assembly(PROBE.format(triple=triple)))
+    if "%zmm" in text:
         vector_bytes, registers = 64, 32
-    elif "ymm" in text:
+    elif "%ymm" in text:
         vector_bytes, registers = 32, 16
     else:
         vector_bytes, registers = 16, 32 if architecture in ("aarch64", "arm64") else 16
+    if architecture in ("i386", "i686"):
+        registers = 8
     return Target(triple, cpu, features, vector_bytes, registers, fma="fmaf" not in text)
 
 
@@ -91,6 +103,22 @@ def initialize() -> None:
     """Register every code generator of this LLVM, once."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+
+
+@contextmanager
+def _refusals() -> Iterator[list[str]]:
+    """What LLVM says about unknown names: it writes to file descriptor 2 and carries on."""
+    messages: list[str] = []
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as capture:
+        os.dup2(capture.fileno(), 2)
+        try:
+            yield messages
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            capture.seek(0)
+            messages += (line.decode(errors="replace").strip() for line in capture)
 
 
 def _machine(

@@ -22,6 +22,8 @@ ITEM_BYTES = {"f32": 4, "f64": 8}
 # (14 rows of 1024 floats: 82 GFLOP/s, 8 rows: 109).
 MAX_ROWS = 8
 
+_Load = Callable[[ll.Value, int], ll.Value]
+
 
 @dataclass(frozen=True)
 class TileSpec:
@@ -178,9 +180,8 @@ def _emit_dot(function: ll.Function, spec: DotSpec) -> None:
     stride = spec.lanes * spec.chains
     a_rows = [build.mul(I64(i), a_row) for i in range(spec.mr)]
     b_rows = [build.mul(I64(j), b_row) for j in range(spec.nr)]
-    Load = Callable[[ll.Value, int], ll.Value]
 
-    def accumulate(state: Sequence[ll.Value], load: Load) -> list[ll.Value]:
+    def accumulate(state: Sequence[ll.Value], load: _Load) -> list[ll.Value]:
         a_k, b_k, *sums = state
         for chain in range(spec.chains):
             offset = I64(chain * spec.lanes)
