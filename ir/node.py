@@ -28,10 +28,13 @@ EvalRule = Callable[..., Any]
 VJPRule = Callable[["Node", Cotangent, Chain], Sequence["Node | None"]]
 JVPRule = Callable[["Node", Sequence["Node | None"], Chain], Any]
 DecomposeRule = Callable[..., Any]
-# A coroutine: yields (input position, index) or (input position, index, guard), is sent the value
-# there, and returns the value of the node at the index it was asked for.
-Ask = tuple[int, tuple["Index", ...]] | tuple[int, tuple["Index", ...], "Expr"]
-ElementRule = Callable[["Node", tuple["Index", ...]], Generator[Ask, "Expr", "Expr"]]
+# A coroutine that returns the value of the node at the index it was asked for. It yields
+#   (input position, index[, guard])   and is sent the value there (0 where the guard is false)
+#   ("dynamic", value, extent)         and is sent the value as an Index, clamped to 0 … extent − 1
+# Guards, values and what it returns may be nested trees of expressions.
+Ask = (tuple[int, tuple["Index", ...]] | tuple[int, tuple["Index", ...], "Expr"]
+       | tuple[str, "Expr", int])
+ElementRule = Callable[["Node", tuple["Index", ...]], Generator[Ask, Any, "Expr"]]
 
 OPS: dict[str, Op] = {}
 
@@ -48,6 +51,7 @@ class Op:
     element(node, index)                    value at an index, by index push-down (fusable)
     kernel                                  loops of an op whose result must be stored
     differentiable                          False: the derivative is zero by definition
+    cost                                    scalar operations an element takes, for recomputation
     """
 
     name: str
@@ -59,6 +63,7 @@ class Op:
     element: ElementRule | None = None
     kernel: KernelRule | None = None
     differentiable: bool = True
+    cost: int = 0
 
     def __repr__(self) -> str:
         return self.name

@@ -66,6 +66,7 @@ def elementwise(
     kinds: Sequence[str] = ("float",),
     result: DType | None = None,
     infer: Callable[..., Type] | None = None,
+    cost: int = 1,
 ) -> Op:
     """An op on equal shapes; `partials[i](y, *inputs)` is ∂y/∂inputs[i].
 
@@ -103,6 +104,7 @@ def elementwise(
         jvp if partials is not None else None,
         element=element,
         differentiable=partials is not None,
+        cost=cost,
     ))
 
 
