@@ -405,7 +405,7 @@ PROJECT = register(Op("project", _infer_project, eval=lambda xs, *, index: xs[in
                       jvp=lambda node, ts, chain: ts[0] and ts[0][node.attrs["index"]]))
 
 
-def leaf(name: str, kind: str, type: TensorType) -> Node:
+def leaf(name: str, kind: str, type: Type) -> Node:
     """An input, param or state; two leaves are never the same node."""
     return make(LEAF, (), {"name": name, "kind": kind, "type": type})
 
