@@ -78,12 +78,22 @@ class Local:
 # ---- expressions: one level deep, arguments are Const or Read --------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Const:
-    """A literal; NaN, infinities and −0 keep their bits (value is a NumPy scalar of the dtype)."""
+    """A literal (value is a NumPy scalar of the dtype), compared by its bits: NaN, ±∞ and −0 keep."""
 
     value: Any
     dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[str, bytes]:
+        return (self.dtype.name, np.asarray(self.value, self.dtype.numpy).tobytes())
 
     def __repr__(self) -> str:
         return f"{self.value!s}:{self.dtype}"
