@@ -17,7 +17,8 @@ from rlx_py.ir.errors import ArgumentError, DTypeError, RLXError, ShapeError
 from rlx_py.ir.types import DType, TensorType, TupleType, Type, check_size
 
 if TYPE_CHECKING:
-    from rlx_py.ir.kernel import Expr, Index
+    from rlx_py.ir.index import Index
+    from rlx_py.ir.kernel import Expr
     from rlx_py.ir.stored import KernelRule
 
 Location = tuple[str, int]

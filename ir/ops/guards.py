@@ -79,6 +79,15 @@ def settled(emit: Emitter, guard: Expr | None) -> Value | None:
     return None if guard is None else settle(emit, guard)
 
 
+def chosen(emit: Emitter, position: int, index: tuple[Index, ...], guard: Value | None) -> Value:
+    """The value of an input where the guard holds, else 0."""
+    value = emit.ask(position, index, guard)
+    if guard is None:
+        return value
+    # What is fused into the ask may turn the 0 of a guarded load into something else.
+    return emit.let(Apply("select", (guard, value, scalar(0, value.dtype)), value.dtype))
+
+
 def converted(emit: Emitter, value: Value, dtype: DType) -> Value:
     """The value in another element type."""
     return value if value.dtype is dtype else emit.let(Cast(value, dtype))

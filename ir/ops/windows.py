@@ -14,7 +14,7 @@ from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Expr
 from rlx_py.ir.node import Ask, Node
 from rlx_py.ir.ops.families import Array, linear, narrow
-from rlx_py.ir.ops.guards import both, converted, divides, read, scalar, settled, within
+from rlx_py.ir.ops.guards import both, chosen, converted, divides, read, scalar, settled, within
 from rlx_py.ir.stored import Emitter, LoopRule
 from rlx_py.ir.types import TensorType, Type
 
@@ -25,7 +25,7 @@ def window_count(length: int, size: int, stride: int, dilation: int) -> int:
     """How many windows of `size` taps fit into an axis; ShapeError where none does."""
     reach = dilation * (size - 1) + 1
     if reach > length:
-        raise ShapeError(f"a window of {size} taps, dilation {dilation}, exceeds a size of {length}")
+        raise ShapeError(f"{size} taps, dilation {dilation}, exceed a size of {length}")
     return (length - reach) // stride + 1
 
 
@@ -94,7 +94,8 @@ def _eval_fold(w: Array, *, shape: Sizes, size: Sizes, stride: Sizes, dilation: 
     for taps in product(*map(range, size)):
         place = tuple(slice(k * a, k * a + (n - 1) * s + 1, s)
                       for k, a, n, s in zip(taps, dilation, counts, stride, strict=True))
-        result[(..., *place)] += wide[(..., *taps)]
+        where: Any = (..., *place)
+        result[where] += wide[(..., *taps)]
     return result.astype(w.dtype)
 
 
@@ -116,7 +117,7 @@ def _fold_loops(node: Node, emit: Emitter) -> None:
                 start = p - k * a
                 guard = both(guard, both(divides(start, s), within(start // s, 0, n)))
                 found.append(start // s)
-            value = emit.ask(0, (*lead, *found, *taps), settled(emit, guard))
+            value = chosen(emit, 0, (*lead, *found, *taps), settled(emit, guard))
             emit.set(total, converted(emit, value, acc), "add")
         emit.store(tuple(out), converted(emit, read(total), node.dtype))
 
