@@ -51,11 +51,12 @@ class Target:
         return self.vector_bytes // as_dtype(dtype).itemsize
 
 
+@lru_cache(maxsize=1)
 def host() -> Target:
     """The machine this process runs on."""
     # Not get_default_triple: that is what LLVM was built for, not what the process is.
     features = llvm.get_host_cpu_features().flatten()
-    return named(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+    return _described(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
 
 
 @lru_cache(maxsize=64)
@@ -65,27 +66,11 @@ def named(triple: str, cpu: str = "", features: str = "") -> Target:
     Raises BackendError if this LLVM has no code generator for the triple, or does not know the CPU
     or a feature.
     """
-    architecture = triple.split("-")[0]
-    if architecture in ("x86_64", "amd64", "i386", "i686"):
-        # Many AVX-512 CPUs are tuned to split 512-bit vectors; tiles are sized for whole ones.
-        features = f"{features},-prefer-256-bit".lstrip(",")
-    if architecture in ("x86_64", "amd64"):
-        # LLVM ends the process when a CPU without 64-bit mode meets a 64-bit triple.
-        features += ",+64bit"
     with _refusals() as messages:
-        generator = _machine(triple, cpu, features, "pic", "small", 0)
+        _machine(triple, cpu, features, "pic", "small", 0)
     if messages:
         raise BackendError(f"LLVM does not know this {triple} machine: {messages[0]}")
-    text = generator.emit_assembly(llvm.parse_assembly(PROBE.format(triple=triple)))
-    if "%zmm" in text:
-        vector_bytes, registers = 64, 32
-    elif "%ymm" in text:
-        vector_bytes, registers = 32, 16
-    else:
-        vector_bytes, registers = 16, 32 if architecture in ("aarch64", "arm64") else 16
-    if architecture in ("i386", "i686"):
-        registers = 8
-    return Target(triple, cpu, features, vector_bytes, registers, fma="fmaf" not in text)
+    return _described(triple, cpu, features)
 
 
 def machine(
@@ -103,6 +88,30 @@ def initialize() -> None:
     """Register every code generator of this LLVM, once."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+
+
+def _described(triple: str, cpu: str, features: str) -> Target:
+    architecture = triple.split("-")[0]
+    added = []
+    if architecture in ("x86_64", "amd64", "i386", "i686"):
+        # Many AVX-512 CPUs are tuned to split 512-bit vectors; tiles are sized for whole ones.
+        added.append("-prefer-256-bit")
+    if architecture in ("x86_64", "amd64"):
+        # LLVM ends the process when a CPU without 64-bit mode meets a 64-bit triple.
+        added.append("+64bit")
+    features = ",".join([features, *added] if features else added)
+    text = _machine(triple, cpu, features, "pic", "small", 0).emit_assembly(
+        llvm.parse_assembly(PROBE.format(triple=triple))
+    )
+    if "%zmm" in text:
+        vector_bytes, registers = 64, 32
+    elif "%ymm" in text:
+        vector_bytes, registers = 32, 16
+    else:
+        vector_bytes, registers = 16, 32 if architecture in ("aarch64", "arm64") else 16
+    if architecture in ("i386", "i686"):
+        registers = 8
+    return Target(triple, cpu, features, vector_bytes, registers, fma="fmaf" not in text)
 
 
 @contextmanager

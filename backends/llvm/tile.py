@@ -200,7 +200,7 @@ def _emit_dot(function: ll.Function, spec: DotSpec) -> None:
     state = _repeat(build, build.sdiv(k, I64(stride)), state, lambda s: accumulate(s, full))
     rest = build.srem(k, I64(stride))
     masks = [access.below(rest, chain * spec.lanes) for chain in range(spec.chains)]
-    # Masked lanes read as 0 and add 0 * 0: the same bits as not adding, for sums that start at +0.
+    # Masked lanes add 0 * 0, which changes no value (a sum that underflowed to -0 becomes +0).
     state = _repeat(
         build,
         build.zext(build.icmp_signed(">", rest, I64(0)), I64),
