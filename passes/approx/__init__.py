@@ -1,0 +1,1 @@
+"""Elementary and special functions as straight-line scalar code."""

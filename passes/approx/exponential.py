@@ -1,0 +1,128 @@
+"""exp, exp2, expm1, logistic: reduction to |r| <= log 2, a polynomial, a power of two.
+
+exp x = e^r 2^(2h) with h = round(x / (2 log 2)). Two equal powers of two reach results below the
+normal range with one rounding and overflow where the true value does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rlx_py.passes.approx.arithmetic import FORMATS, Format, Pair, fast_two_sum, polynomial
+from rlx_py.passes.approx.builder import Scalars
+from rlx_py.passes.approx.coefficients import (
+    EXP2_F32,
+    EXP2_F64,
+    EXP_F32,
+    EXP_F64,
+    EXPM1_F32,
+    EXPM1_F64,
+)
+
+T = TypeVar("T")
+EXP = {"f32": EXP_F32, "f64": EXP_F64}
+EXP2 = {"f32": EXP2_F32, "f64": EXP2_F64}
+EXPM1 = {"f32": EXPM1_F32, "f64": EXPM1_F64}
+
+LOG2_E = 1.4426950408889634
+"""1 / log 2."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """log 2 in two parts, and the arguments beyond which exp is 0 or infinite.
+
+    x - k ln2_high is exact as an fma: it is a multiple of an ulp of ½, and less than ½ or so.
+    """
+
+    ln2_high: float
+    ln2_low: float
+    lowest: float
+    highest: float
+
+
+RANGES = {
+    "f32": Range(0.6931471824645996, -1.904654299957768e-09, -104.0, 89.0),
+    "f64": Range(0.6931471805599453, 2.3190468138462996e-17, -746.0, 710.0),
+}
+
+
+def clamp(s: Scalars[T], x: T, low: float, high: float, dtype: str) -> T:
+    """x limited to [low, high]; NaN stays."""
+    return s.max(s.const(low, dtype), s.min(s.const(high, dtype), x))
+
+
+def round_biased(
+    s: Scalars[T], x: T, factor: float, form: Format, offset: int = 0
+) -> tuple[T, T]:
+    """(k, 2^(k + offset)) for k = round(x factor): adding 1.5 2^mantissa + bias does it all."""
+    magic = s.const(1.5 * 2.0**form.mantissa + form.bias + offset, form.dtype)
+    shifted = s.fma(x, s.const(factor, form.dtype), magic)
+    bits = s.shl(s.bitcast(shifted, form.integer), s.const(form.mantissa, form.integer))
+    return s.sub(shifted, magic), s.bitcast(bits, form.dtype)
+
+
+def exp_reduced(s: Scalars[T], x: T, dtype: str) -> tuple[Pair[T], T]:
+    """(r, 2^h), x clamped, with e^x = e^r 2^(2h) and r as high + low."""
+    limits, form = RANGES[dtype], FORMATS[dtype]
+    x = clamp(s, x, limits.lowest, limits.highest, dtype)
+    h, scale = round_biased(s, x, LOG2_E / 2, form)
+    return (
+        s.fma(h, s.const(-2 * limits.ln2_high, dtype), x),
+        s.mul(h, s.const(-2 * limits.ln2_low, dtype)),
+    ), scale
+
+
+def exp(s: Scalars[T], x: T, dtype: str) -> T:
+    """e^x, 17 operations in f32."""
+    (high, low), scale = exp_reduced(s, x, dtype)
+    r = s.add(high, low)
+    tail = s.fma(s.mul(r, r), polynomial(s, r, EXP[dtype], dtype), r)
+    return s.mul(s.mul(s.add(tail, s.const(1.0, dtype)), scale), scale)
+
+
+def exp_pair(s: Scalars[T], x: Pair[T], dtype: str) -> tuple[Pair[T], T]:
+    """(p, 2^h) with e^(x₀ + x₁) = p 2^(2h) and p as high + low, a few bits beyond the format."""
+    (high, low), scale = exp_reduced(s, x[0], dtype)
+    r, rest = fast_two_sum(s, high, s.add(low, x[1]))
+    square = s.mul(r, r)
+    tail = s.fma(square, polynomial(s, r, EXP[dtype], dtype), rest)
+    one_plus = fast_two_sum(s, s.const(1.0, dtype), r)
+    p = s.add(one_plus[0], tail)
+    return (p, s.add(s.sub(tail, s.sub(p, one_plus[0])), s.fma(rest, r, one_plus[1]))), scale
+
+
+def exp2(s: Scalars[T], x: T, dtype: str) -> T:
+    """2^x."""
+    form = FORMATS[dtype]
+    x = clamp(s, x, -float(form.bias + form.mantissa + 2), form.bias + 2.0, dtype)
+    h, scale = round_biased(s, x, 0.5, form)
+    r = s.fma(h, s.const(-2.0, dtype), x)
+    p = s.fma(polynomial(s, r, EXP2[dtype], dtype), r, s.const(1.0, dtype))
+    return s.mul(s.mul(p, scale), scale)
+
+
+def expm1(s: Scalars[T], x: T, dtype: str) -> T:
+    """e^x - 1 = 2^k (e^r - 1) + (2^k - 1); halved inside so that 2^k never overflows early."""
+    limits, form = RANGES[dtype], FORMATS[dtype]
+    lowest = -(form.mantissa + 3.0)
+    clamped = clamp(s, x, lowest, limits.highest, dtype)
+    k, half = round_biased(s, clamped, LOG2_E, form, offset=-1)
+    high = s.fma(k, s.const(-limits.ln2_high, dtype), clamped)
+    r, low = fast_two_sum(s, high, s.mul(k, s.const(-limits.ln2_low, dtype)))
+    square = s.mul(r, r)
+    p = s.add(r, s.fma(square, polynomial(s, r, EXPM1[dtype], dtype), low))
+    large = s.fma(p, half, s.sub(half, s.const(0.5, dtype)))
+    return s.select(s.eq(k, s.const(0.0, dtype)), p, s.add(large, large))
+
+
+def logistic(s: Scalars[T], x: T, dtype: str) -> T:
+    """1 / (1 + e^-x), as e^x / (1 + e^x) for x < 0."""
+    (high, low), scale = exp_reduced(s, s.neg(s.abs(x)), dtype)
+    r = s.add(high, low)
+    one = s.const(1.0, dtype)
+    tail = s.add(high, s.fma(s.mul(r, r), polynomial(s, r, EXP[dtype], dtype), low))
+    z = s.mul(s.mul(s.add(one, tail), scale), scale)
+    numerator = s.select(s.lt(x, s.const(0.0, dtype)), z, one)
+    return s.div(numerator, s.add(one, z))
