@@ -20,8 +20,8 @@ def _infer_constant(*, value: Literal) -> Type:
 
 def _constant_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
     # Only rank 0 is asked here: lower stores larger constants as data of the module.
+    yield from ()
     return Const(node.attrs["value"].array[()], node.dtype)
-    yield
 
 
 CONSTANT = register(Op("constant", _infer_constant, eval=lambda *, value: value.array,
@@ -42,8 +42,8 @@ def _eval_iota(*, shape: tuple[int, ...], axis: int, dtype: DType) -> Any:
 
 
 def _iota_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
+    yield from ()
     return IndexValue(index[node.attrs["axis"]], node.dtype)
-    yield
 
 
 IOTA = register(Op("iota", _infer_iota, _eval_iota, element=_iota_element, differentiable=False))

@@ -1,0 +1,282 @@
+"""Element-wise primitives of arithmetic and elementary functions, with their partial derivatives.
+
+Integers wrap around as NumPy's do; integer division and remainder by zero give 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.errors import DTypeError, ShapeError
+from rlx_py.ir.index import Index
+from rlx_py.ir.kernel import Apply, Bitcast, Cast, Expr
+from rlx_py.ir.node import OPS, Ask, Chain, Node, Op, make, register
+from rlx_py.ir.ops.compare import AND, EQ, GE, LT, OR
+from rlx_py.ir.ops.constant import constant, scalar_of
+from rlx_py.ir.ops.families import NUMERIC, Array, Partial, elementwise
+from rlx_py.ir.types import DType, TensorType, Type
+
+
+def fill(like: Node, value: float) -> Node:
+    """A constant in the element type and shape of `like`."""
+    scalar = constant(value, like.dtype)
+    if not like.shape:
+        return scalar
+    return make(OPS["broadcast"], (scalar,), {"shape": like.shape, "axes": ()})
+
+
+# ---- choosing and converting -----------------------------------------------------------------
+
+
+def _infer_select(cond: TensorType, a: TensorType, b: TensorType) -> Type:
+    if cond.dtype.kind != "bool":
+        raise DTypeError(f"the condition must be bool, not {cond}")
+    if not cond.shape == a.shape == b.shape:
+        raise ShapeError(f"operands differ in shape: {cond}, {a} and {b}")
+    if a.dtype is not b.dtype:
+        raise DTypeError(f"branches differ in element type: {a} and {b}")
+    return a
+
+
+def _select_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    cond, zero = node.inputs[0], fill(ct, 0)
+    return None, SELECT(cond, ct, zero), SELECT(cond, zero, ct)
+
+
+def _select_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    _, a, b = tangents
+    if a is None and b is None:
+        return None
+    zero = fill(node, 0)
+    return SELECT(node.inputs[0], zero if a is None else a, zero if b is None else b)
+
+
+def _select_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
+    values: list[Any] = []
+    for i in range(3):
+        values.append((yield (i, index)))
+    return Apply("select", tuple(values), node.dtype)
+
+
+SELECT = register(Op("select", _infer_select, eval=np.where, vjp=_select_vjp, jvp=_select_jvp,
+                     element=_select_element))
+
+
+def convert_array(x: Any, dtype: DType) -> Array:
+    """An array in another element type: float → int truncates and saturates, NaN gives 0; int → int
+    wraps; anything → bool is `!= 0`."""
+    x = np.asarray(x)
+    with np.errstate(all="ignore"):
+        if dtype.kind == "bool":
+            return np.asarray(x != 0)
+        if x.dtype.kind in "biu" or not dtype.is_int:
+            return np.asarray(x.astype(dtype.numpy))
+        # f64 holds every narrower float, and the bounds below are powers of two.
+        limits, whole = np.iinfo(dtype.numpy), np.trunc(x.astype(np.float64))
+        low, high = float(limits.min), float(limits.max // 2 + 1) * 2
+        inside = np.where((whole > low) & (whole < high), whole, 0).astype(dtype.numpy)
+        edge = np.where(whole >= high, limits.max, np.where(whole <= low, limits.min, inside))
+        return np.asarray(edge.astype(dtype.numpy))
+
+
+def _infer_cast(x: TensorType, *, dtype: DType) -> Type:
+    return x.with_dtype(dtype)
+
+
+def _cast_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    (x,) = node.inputs
+    return (cast(ct, x.dtype) if node.dtype.is_float and x.dtype.is_float else None,)
+
+
+def _cast_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    (t,) = tangents
+    return None if t is None or not node.dtype.is_float else cast(t, node.dtype)
+
+
+def _cast_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Any, Expr]:
+    return Cast((yield (0, index)), node.dtype)
+
+
+CAST = register(Op("cast", _infer_cast, lambda x, *, dtype: convert_array(x, dtype),
+                   _cast_vjp, _cast_jvp, element=_cast_element))
+
+
+def cast(node: Node, dtype: DType) -> Node:
+    """The node in another element type, by CAST; itself where it has it."""
+    return node if node.dtype is dtype else CAST(node, dtype=dtype)
+
+
+def _infer_bitcast(x: TensorType, *, dtype: DType) -> Type:
+    if "bool" in (x.dtype.kind, dtype.kind) or x.dtype.bits != dtype.bits:
+        raise DTypeError(f"the bits of {x.dtype} are not those of a {dtype}")
+    return x.with_dtype(dtype)
+
+
+def _bitcast_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Any, Expr]:
+    return Bitcast((yield (0, index)), node.dtype)
+
+
+BITCAST = register(Op("bitcast", _infer_bitcast,
+                      lambda x, *, dtype: np.asarray(x).view(dtype.numpy),
+                      element=_bitcast_element, differentiable=False))
+
+
+def _identity_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
+    return (yield (0, index))
+
+
+STOP_GRADIENT = register(Op("stop_gradient", lambda x: x, lambda x: x, element=_identity_element,
+                            differentiable=False))
+
+# ---- arithmetic ------------------------------------------------------------------------------
+
+ADD = elementwise("add", np.add, (lambda y, a, b: 1, lambda y, a, b: 1), kinds=NUMERIC)
+SUB = elementwise("sub", np.subtract, (lambda y, a, b: 1, lambda y, a, b: -1), kinds=NUMERIC)
+MUL = elementwise("mul", np.multiply, (lambda y, a, b: b, lambda y, a, b: a), kinds=NUMERIC)
+NEG = elementwise("neg", np.negative, (lambda y, x: -1,), kinds=NUMERIC)
+DIV: Op = elementwise("div", np.divide, (
+    lambda y, a, b: DIV(fill(b, 1), b),
+    lambda y, a, b: NEG(DIV(y, b)),
+))
+INT_DIV = elementwise("int_div", np.floor_divide, None, kinds=("int", "uint"))
+
+# a ⊳ b, the product of the chain rule: no cotangent, no contribution, whatever the partial.
+GUARDED_MUL = elementwise("guarded_mul", lambda a, b: np.where(a == 0, np.zeros_like(a), a * b),
+                          (lambda y, a, b: b, lambda y, a, b: a))
+
+
+def _quotient(y: Node, a: Node, b: Node) -> Node:
+    """−(a − y)/b, a whole number: floor(a/b) would be off by one where the division rounds up."""
+    return NEG(ROUND(DIV(SUB(a, y), b)))
+
+
+REM = elementwise("rem", np.remainder, (lambda y, a, b: 1, _quotient), kinds=NUMERIC)
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    """a·b + c with one rounding: by f64 for f32; by an error-free product and sum for f64."""
+    if a.dtype != np.float64:
+        return (a.astype(np.float64) * b + c).astype(a.dtype)
+    product, error = a * b, _product_error(a, b)
+    total = product + c
+    part = total - product
+    rest = (product - (total - part)) + (c - part)
+    exact = total + (rest + error)
+    return np.where(np.isfinite(exact), exact, total)
+
+
+def _product_error(a: Any, b: Any) -> Any:
+    """a·b − fl(a·b), exactly, where nothing overflows (Dekker's product)."""
+    split = 2.0**27 + 1
+    a1, b1 = split * a - (split * a - a), split * b - (split * b - b)
+    a2, b2 = a - a1, b - b1
+    return ((a1 * b1 - a * b) + a1 * b2 + a2 * b1) + a2 * b2
+
+
+FMA = elementwise("fma", _fma, (lambda y, a, b, c: b, lambda y, a, b, c: a, lambda y, a, b, c: 1))
+
+
+def _winner(smaller_loses: bool, first: bool) -> Partial:
+    """1 to the operand that wins, 0 to the other, ½ at a tie; 1 to both where either is NaN."""
+
+    def partial(y: Node, a: Node, b: Node) -> Node:
+        loses = LT(a, b) if smaller_loses == first else LT(b, a)
+        return SELECT(EQ(a, b), fill(y, 0.5), SELECT(loses, fill(y, 0), fill(y, 1)))
+
+    return partial
+
+
+MAX = elementwise("max", np.maximum, (_winner(True, True), _winner(True, False)), kinds=NUMERIC)
+MIN = elementwise("min", np.minimum, (_winner(False, True), _winner(False, False)), kinds=NUMERIC)
+
+SIGN = elementwise("sign", np.sign, None, kinds=NUMERIC)
+ABS = elementwise("abs", np.abs, (lambda y, x: SIGN(x),), kinds=NUMERIC)
+FLOOR = elementwise("floor", np.floor, None)
+CEIL = elementwise("ceil", np.ceil, None)
+ROUND = elementwise("round", np.rint, None)  # half to even
+TRUNC = elementwise("trunc", np.trunc, None)
+
+# ---- powers, exponentials and logarithms -----------------------------------------------------
+
+
+def _pow_base(y: Node, x: Node, p: Node) -> Node | int | None:
+    """p·x^(p−1), which stays differentiable in p; at x = 0 and p = 0 the base is 1, so it is 0."""
+    power = scalar_of(p)
+    if power is None:
+        singular = AND(EQ(x, fill(x, 0)), EQ(p, fill(p, 0)))
+        return MUL(p, POW(SELECT(singular, fill(x, 1), x), SUB(p, fill(p, 1))))
+    if power == 0:
+        return None
+    if power == 1:
+        return 1
+    return MUL(p, x if power == 2 else POW(x, fill(p, float(power) - 1)))
+
+
+def _pow_exponent(y: Node, x: Node, p: Node) -> Node | None:
+    """x^p·log x; 0 at x = 0 for p ≥ 0. None for a constant p, of which no derivative is asked."""
+    if scalar_of(p) is not None:
+        return None
+    flat = AND(EQ(x, fill(x, 0)), GE(p, fill(p, 0)))
+    return MUL(y, LOG(SELECT(flat, fill(x, 1), x)))
+
+
+POW = elementwise("pow", np.power, (_pow_base, _pow_exponent))
+EXP = elementwise("exp", np.exp, (lambda y, x: y,))
+EXP2 = elementwise("exp2", np.exp2, (lambda y, x: MUL(y, fill(y, math.log(2))),))
+EXPM1 = elementwise("expm1", np.expm1, (lambda y, x: EXP(x),))
+LOG = elementwise("log", np.log, (lambda y, x: DIV(fill(x, 1), x),))
+LOG1P = elementwise("log1p", np.log1p, (lambda y, x: DIV(fill(x, 1), ADD(fill(x, 1), x)),))
+SQRT = elementwise("sqrt", np.sqrt, (lambda y, x: DIV(fill(y, 0.5), y),))
+RSQRT = elementwise("rsqrt", lambda x: 1 / np.sqrt(x),
+                    (lambda y, x: MUL(fill(y, -0.5), DIV(y, x)),))
+
+# ---- trigonometric and hyperbolic ------------------------------------------------------------
+
+
+def _one_minus_square(x: Node) -> Node:
+    """(1 − x)(1 + x), which does not cancel near ±1."""
+    return MUL(SUB(fill(x, 1), x), ADD(fill(x, 1), x))
+
+
+def _one_plus_square(x: Node) -> Node:
+    return ADD(fill(x, 1), MUL(x, x))
+
+
+SIN = elementwise("sin", np.sin, (lambda y, x: COS(x),))
+COS: Op = elementwise("cos", np.cos, (lambda y, x: NEG(SIN(x)),))
+TAN = elementwise("tan", np.tan, (lambda y, x: _one_plus_square(y),))
+ASIN = elementwise("asin", np.arcsin, (lambda y, x: RSQRT(_one_minus_square(x)),))
+ACOS: Op = elementwise("acos", np.arccos, (lambda y, x: NEG(RSQRT(_one_minus_square(x))),))
+ATAN = elementwise("atan", np.arctan, (lambda y, x: DIV(fill(x, 1), _one_plus_square(x)),))
+
+
+def _over_square_radius(part: Node, y: Node, x: Node) -> Node:
+    """part/(x² + y²), 0 at the origin and at infinity.
+
+    Both are scaled by the larger, so that squares neither overflow nor vanish. The value is that
+    for any scale, so the scale is a constant to derivatives.
+    """
+    scale = STOP_GRADIENT(MAX(ABS(x), ABS(y)))
+    u, v = DIV(x, scale), DIV(y, scale)
+    ratio = DIV(DIV(DIV(part, scale), ADD(MUL(u, u), MUL(v, v))), scale)
+    singular = OR(EQ(scale, fill(x, 0)), EQ(scale, fill(x, math.inf)))
+    return SELECT(singular, fill(x, 0), ratio)
+
+
+ATAN2 = elementwise("atan2", np.arctan2, (
+    lambda angle, y, x: _over_square_radius(x, y, x),
+    lambda angle, y, x: NEG(_over_square_radius(y, y, x)),
+))
+SINH = elementwise("sinh", np.sinh, (lambda y, x: COSH(x),))
+COSH: Op = elementwise("cosh", np.cosh, (lambda y, x: SINH(x),))
+TANH = elementwise("tanh", np.tanh, (lambda y, x: SUB(fill(y, 1), MUL(y, y)),))
+ASINH = elementwise("asinh", np.arcsinh, (lambda y, x: RSQRT(_one_plus_square(x)),))
+# Two roots, because (x − 1)(x + 1) is positive below −1, where the function has no value.
+ACOSH = elementwise("acosh", np.arccosh, (
+    lambda y, x: MUL(RSQRT(SUB(x, fill(x, 1))), RSQRT(ADD(x, fill(x, 1)))),
+))
+ATANH = elementwise("atanh", np.arctanh, (lambda y, x: DIV(fill(x, 1), _one_minus_square(x)),))
