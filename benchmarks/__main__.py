@@ -1,10 +1,14 @@
 """`python -m benchmarks [case …]`: time whole training steps of rlx, JAX and PyTorch.
 
 All systems train on the same data with the same number of threads, and take turns (A B C A B C …),
-so that slow spells of the machine hit all alike. By default each runs in a process of its own.
+so that slow spells of the machine hit all alike. By default each runs in a process of its own,
+because in one process the systems change each other: they share one malloc and perhaps one OpenMP
+runtime, whose idle threads spin. Seen on two cores: PyTorch's cnn step page-faults 435 times alone
+and never in a process where JAX has run, and is then a fifth faster, which no user of PyTorch gets.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threads = min(options.threads, available_cpus())
     if not bind_to_cpus(threads):
         print("processes cannot be bound to CPUs here: jax uses all of them", file=sys.stderr)
+    # Two threads on two busy CPUs wait for each other at every barrier: steps of many times the cost.
+    if (load := os.getloadavg()[0]) > available_cpus() / 4:
+        print(f"the machine is busy (load {load:.1f}): compare min, not median", file=sys.stderr)
     systems = _systems(options)
     worker_type = ProcessWorker if options.isolate else LocalWorker
 
@@ -63,6 +70,12 @@ def _peers(text: str) -> list[str]:
     return peers
 
 
+def _case(name: str) -> str:
+    if name not in case_names():
+        raise argparse.ArgumentTypeError(f"no case {name!r}; there are {', '.join(case_names())}")
+    return name
+
+
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -77,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     flag = argparse.BooleanOptionalAction
-    parser.add_argument("cases", nargs="*", metavar="case", help=", ".join(case_names()))
+    parser.add_argument(
+        "cases", nargs="*", type=_case, metavar="case", help=", ".join(case_names())
+    )
     parser.add_argument("--peers", type=_peers, default=["jax", "torch"], help="default: jax,torch")
     parser.add_argument("--rlx", action=flag, default=True, help="measure rlx itself")
     parser.add_argument("--compile-torch", action="store_true", help="add a torch.compile row")

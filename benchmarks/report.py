@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.measure import Row
 
-HEADER = ("case", "system", "median", "min", "of best peer", "compile", "arena")
+HEADER = ("case", "system", "median", "min", "vs best peer", "compile", "arena")
 
 
 def text_table(rows: Sequence[Row]) -> str:
