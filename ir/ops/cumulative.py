@@ -1,0 +1,191 @@
+"""Cumulative sum and product, and the linear recurrence in which their gradients close."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
+from rlx_py.ir.index import Index, as_index
+from rlx_py.ir.kernel import Apply, Value
+from rlx_py.ir.node import Chain, Node, Op, register
+from rlx_py.ir.ops.constant import constant
+from rlx_py.ir.ops.elementwise import MUL
+from rlx_py.ir.ops.families import Array, add_all, composite, linear, quiet
+from rlx_py.ir.ops.guards import converted, read, scalar
+from rlx_py.ir.ops.movement import padded
+from rlx_py.ir.stored import Emitter, LoopRule
+from rlx_py.ir.types import TensorType, Type
+
+
+def _infer_cumulative(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> Type:
+    _check(x, axis)
+    return x
+
+
+def _check(x: TensorType, axis: int) -> None:
+    if not 0 <= axis < x.rank:
+        raise ArgumentError(f"axis {axis} is out of range for rank {x.rank}")
+    if x.dtype.kind == "bool":
+        raise DTypeError("cumulative ops take numbers, not bool")
+
+
+def shifted(node: Node, axis: int, fill: int, reverse: bool) -> Node:
+    """Each element moved one step on along the axis (back if reverse); `fill` enters."""
+    low = tuple((-1 if reverse else 1) if i == axis else 0 for i in range(node.rank))
+    return padded(node, constant(fill, node.dtype), low, tuple(-a for a in low), (0,) * node.rank)
+
+
+def _accumulated(ufunc: np.ufunc, identity: int) -> Callable[..., Any]:
+
+    def eval(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
+        line = np.flip(x, axis) if reverse else x
+        found = ufunc.accumulate(line, axis=axis, dtype=x.dtype)
+        if exclusive and x.shape[axis]:
+            first = np.full_like(np.take(found, [0], axis), identity)
+            found = np.concatenate([first, np.delete(found, -1, axis)], axis)
+        return np.flip(found, axis) if reverse else found
+
+    return quiet(eval)
+
+
+@contextmanager
+def _others(node: Node, emit: Emitter, axis: int) -> Iterator[Callable[[Index], tuple[Index, ...]]]:
+    """Independent loops over every other axis; gives the full index at a position of `axis`."""
+    with ExitStack() as loops:
+        outer = [loops.enter_context(emit.loop(n, independent=True))
+                 for i, n in enumerate(node.shape) if i != axis]
+        yield lambda i: (*outer[:axis], i, *outer[axis:])
+
+
+def _step(i: Index, size: int, reverse: bool) -> Index:
+    return i * -1 + (size - 1) if reverse else i
+
+
+def _cumulative_loops(combine: str, identity: int) -> LoopRule:
+
+    def build(node: Node, emit: Emitter) -> None:
+        axis, acc, size = node.attrs["axis"], node.dtype.compute, node.shape[node.attrs["axis"]]
+        with _others(node, emit, axis) as at:
+            running = emit.declare(acc, scalar(identity, acc))
+            with emit.loop(size, independent=False) as i:
+                where = at(_step(i, size, node.attrs["reverse"]))
+                value = converted(emit, emit.ask(0, where), acc)
+                if node.attrs["exclusive"]:
+                    emit.store(where, converted(emit, read(running), node.dtype))
+                emit.set(running, emit.let(Apply(combine, (read(running), value), acc)))
+                if not node.attrs["exclusive"]:
+                    emit.store(where, converted(emit, read(running), node.dtype))
+
+    return LoopRule(build)
+
+
+# ---- cumulative sum --------------------------------------------------------------------------
+
+
+def _cumsum_backward(ct: Node, *, axis: int, exclusive: bool, reverse: bool) -> Node:
+    return CUMSUM(ct, axis=axis, exclusive=exclusive, reverse=not reverse)
+
+
+CUMSUM_BACKWARD = composite("cumsum_backward", _infer_cumulative, _cumsum_backward)
+CUMSUM = linear("cumsum", _infer_cumulative, _accumulated(np.add, 0),
+                lambda node, ct: CUMSUM_BACKWARD(ct, **node.attrs),
+                kernel=_cumulative_loops("add", 0))
+
+# ---- linear recurrence -----------------------------------------------------------------------
+
+
+def _infer_recurrence(a: TensorType, b: TensorType, *, axis: int, reverse: bool) -> Type:
+    if a != b:
+        raise ShapeError(f"factors {a} and terms {b} differ")
+    _check(b, axis)
+    return b
+
+
+def _eval_recurrence(a: Array, b: Array, *, axis: int, reverse: bool) -> Array:
+    a, b = np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0)
+    found = np.array(b)
+    order = range(len(b))[::-1] if reverse else range(len(b))
+    for step, i in enumerate(order):
+        # The first state is the first term: what a multiplies there does not exist.
+        if step:
+            found[i] = a[i] * found[order[step - 1]] + b[i]
+    return np.moveaxis(found, 0, axis)
+
+
+def _recurrence_loops(node: Node, emit: Emitter) -> None:
+    axis, reverse, acc = node.attrs["axis"], node.attrs["reverse"], node.dtype.compute
+    size = node.shape[axis]
+    if not size:
+        return
+
+    def ask(position: int, where: tuple[Index, ...]) -> Value:
+        return converted(emit, emit.ask(position, where), acc)
+
+    with _others(node, emit, axis) as at:
+        first = at(_step(as_index(0), size, reverse))
+        state = emit.declare(acc, ask(1, first))
+        emit.store(first, converted(emit, read(state), node.dtype))
+        with emit.loop(size - 1, independent=False) as i:
+            where = at(_step(i + 1, size, reverse))
+            factor, term = ask(0, where), ask(1, where)
+            kept = emit.let(Apply("mul", (factor, read(state)), acc))
+            emit.set(state, emit.let(Apply("add", (kept, term), acc)))
+            emit.store(where, converted(emit, read(state), node.dtype))
+
+
+def _recurrence_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    """r_t = ct_t + a_{t+1} r_{t+1}; db = r, da_t = r_t s_{t-1}."""
+    (a, _), axis, reverse = node.inputs, node.attrs["axis"], node.attrs["reverse"]
+    later = shifted(a, axis, 0, not reverse)
+    db = LINEAR_RECURRENCE(later, ct, axis=axis, reverse=not reverse)
+    return (MUL(db, shifted(node, axis, 0, reverse)), db)
+
+
+def _recurrence_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    """ds_t = a_t ds_{t-1} + (da_t s_{t-1} + db_t)."""
+    (a, _), (ta, tb) = node.inputs, tangents
+    before = shifted(node, node.attrs["axis"], 0, node.attrs["reverse"])
+    term = add_all([None if ta is None else MUL(ta, before), tb])
+    return None if term is None else LINEAR_RECURRENCE(a, term, **node.attrs)
+
+
+LINEAR_RECURRENCE = register(Op(
+    "linear_recurrence", _infer_recurrence, quiet(_eval_recurrence), _recurrence_vjp,
+    _recurrence_jvp, kernel=LoopRule(_recurrence_loops)))
+
+# ---- cumulative product ----------------------------------------------------------------------
+
+
+def _before(node: Node) -> Node:
+    """The product of what precedes each element."""
+    (x,), axis, reverse = node.inputs, node.attrs["axis"], node.attrs["reverse"]
+    return node if node.attrs["exclusive"] else CUMPROD(
+        x, axis=axis, exclusive=True, reverse=reverse)
+
+
+def _cumprod_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    """dx_s = P_{s-1} r_s, r_s = ct_s + x_{s+1} r_{s+1}: exact at zeros, nothing is divided."""
+    (x,), axis, reverse = node.inputs, node.attrs["axis"], node.attrs["reverse"]
+    inclusive = shifted(ct, axis, 0, not reverse) if node.attrs["exclusive"] else ct
+    tail = LINEAR_RECURRENCE(shifted(x, axis, 0, not reverse), inclusive, axis=axis,
+                             reverse=not reverse)
+    return (MUL(tail, _before(node)),)
+
+
+def _cumprod_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    """dy_t = x_t dy_{t-1} + P_{t-1} dx_t."""
+    (x,), (t,) = node.inputs, tangents
+    if t is None:
+        return None
+    axis, reverse = node.attrs["axis"], node.attrs["reverse"]
+    found = LINEAR_RECURRENCE(x, MUL(t, _before(node)), axis=axis, reverse=reverse)
+    return shifted(found, axis, 0, reverse) if node.attrs["exclusive"] else found
+
+
+CUMPROD = register(Op(
+    "cumprod", _infer_cumulative, _accumulated(np.multiply, 1), _cumprod_vjp, _cumprod_jvp,
+    kernel=_cumulative_loops("mul", 1)))
