@@ -312,7 +312,7 @@ class Rebuilder:
         """One application of the rule; what it makes carries the node's own source line."""
         if self.replace is None or node.op is LEAF:
             return None
-        with origin(node.origin or node):
+        with origin(node if node.origin is None else node.origin):
             return self.replace(node)
 
     def _intern(self, node: Node) -> Node:

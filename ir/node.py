@@ -358,7 +358,7 @@ def at(loc: Location | None) -> str:
 def make(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Node:
     """The node op(*inputs, **attrs), typed; a typed error names op, types and the user's line."""
     source = _ORIGIN.node
-    loc = source.loc if source else user_location()
+    loc = user_location() if source is None else source.loc
     try:
         type = op.infer(*[n.type for n in inputs], **attrs)
         for t in type.elements if isinstance(type, TupleType) else (type,):

@@ -1,0 +1,1 @@
+"""Rewrite rules, each a named equation."""

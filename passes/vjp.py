@@ -1,0 +1,149 @@
+"""Reverse mode: graph to graph, of any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rlx_py.ir.errors import DTypeError, ShapeError, VerifyError
+from rlx_py.ir.graph import Graph
+from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, origin, toposort
+from rlx_py.ir.ops.elementwise import ADD
+from rlx_py.ir.ops.movement import filled
+from rlx_py.ir.types import TupleType
+from rlx_py.passes.activity import dependents
+from rlx_py.passes.differentiate import (
+    ChainRule,
+    fresh_prefix,
+    leaves_of,
+    no_rule,
+    prepared,
+    zeros,
+)
+from rlx_py.passes.simplify import simplify
+
+Names = str | Iterable[str] | None
+
+
+def vjp(graph: Graph, wrt: Names = None, singular: str = "zero") -> Graph:
+    """The graph of cotangents: new inputs ct_<output>, outputs grad_<name> = Σ ctᵀ ∂output/∂name.
+
+    `wrt` names inputs, params or states (None: every param); integer outputs have no cotangent.
+    Where ct_<output> is taken the prefix becomes ct2_, and so on. Raises ArgumentError, DTypeError,
+    NotDifferentiable.
+    """
+    leaves = leaves_of(graph, wrt)
+    primal = prepared(graph, leaves.values(), lacks_vjp)
+    targets = {k: n for k, n in primal.outputs.items() if n.dtype.is_float}
+    fresh = primal.derive({})
+    prefix = fresh_prefix("ct", list(targets), primal.leaves)
+    seeds = [(n, fresh.input(prefix + k, n.shape, n.dtype)) for k, n in targets.items()]
+    chain = ChainRule(singular)
+    found = pullback(seeds, list(leaves.values()), chain)
+    outputs = {f"grad_{k}": g for k, g in zip(leaves, found, strict=True)}
+    return simplify(fresh.derive({**outputs, **chain.outputs(outputs)}))
+
+
+def grad(graph: Graph, of: str, wrt: Names = None, singular: str = "zero") -> Graph:
+    """The graph of gradients of a scalar output: outputs grad_<name>, each of its name's type.
+
+    `wrt` as in `vjp`; one that is not used gets zeros. singular="zero": a cotangent that is exactly
+    0 contributes 0 even where the partial is not finite; "ieee": the plain product; "report": as
+    "zero", with outputs singular_<n> for `singular_report`. Raises ArgumentError (unknown names),
+    ShapeError (not a scalar), DTypeError (not a float), NotDifferentiable.
+    """
+    outputs, _, primal = _gradients(graph, of, wrt, singular, keep=())
+    return simplify(primal.derive(outputs))
+
+
+def value_and_grad(graph: Graph, of: str, wrt: Names = None, singular: str = "zero") -> Graph:
+    """The graph's own outputs, and the gradients as `grad` (grad2_<name> where that is taken)."""
+    outputs, values, primal = _gradients(graph, of, wrt, singular, keep=tuple(graph.outputs))
+    return simplify(primal.derive({**values, **outputs}))
+
+
+def _gradients(graph: Graph, of: str, wrt: Names, singular: str,
+               keep: tuple[str, ...]) -> tuple[dict[str, Node], Mapping[str, Node], Graph]:
+    target = graph.find_output(of)
+    if target.rank:
+        raise ShapeError(f"the output {of!r} to differentiate is {target.type}, not a scalar"
+                         + at(target.loc))
+    if not target.dtype.is_float:
+        raise DTypeError(f"the output {of!r} to differentiate is {target.type}, not a float"
+                         + at(target.loc))
+    leaves = leaves_of(graph, wrt)
+    wanted = {k: graph.outputs[k] for k in dict.fromkeys((*keep, of))}
+    primal = prepared(graph.derive(wanted), leaves.values(), lacks_vjp)
+    target, chain = primal.outputs[of], ChainRule(singular)
+    with origin(target):
+        one = filled(1, target.tensor)
+    found = pullback([(target, one)], list(leaves.values()), chain)
+    values = {k: primal.outputs[k] for k in keep}
+    prefix = fresh_prefix("grad", list(leaves), values)
+    outputs = {prefix + k: g for k, g in zip(leaves, found, strict=True)}
+    return {**outputs, **chain.outputs({**values, **outputs})}, values, primal
+
+
+def lacks_vjp(op: Op) -> bool:
+    """Whether reverse mode needs the op's decomposition."""
+    return op.vjp is None
+
+
+def pullback(seeds: Iterable[tuple[Node, Node]], wrt: list[Node], chain: Chain) -> list[Node]:
+    """The cotangents of `wrt`, given those of some tensor nodes; zeros where nothing flows.
+
+    Each op that is reached must have a vjp. What is made for a node carries its source line.
+    """
+    cotangents = Cotangents()
+    roots = []
+    for node, ct in seeds:
+        roots.append(node)
+        cotangents.add(node, 0, ct)
+    order = toposort(roots)
+    depends = dependents(order, wrt)
+    for node in reversed(order):
+        if node not in depends or depends.isdisjoint(node.inputs) or not cotangents.reached(node):
+            continue
+        if node.op.vjp is None:
+            raise no_rule(node, "reverse-mode")
+        with origin(node):
+            found = node.op.vjp(node, cotangents.of(node), chain)
+            for x, part in zip(node.inputs, found, strict=True):
+                if part is not None and x in depends:
+                    cotangents.receive(node, x, part)
+    return [cotangents.table[x, 0] if cotangents.reached(x) else zeros(x) for x in wrt]
+
+
+class Cotangents:
+    """What has reached each (node, result index); absent is zero."""
+
+    def __init__(self) -> None:
+        self.table: dict[tuple[Node, int], Node] = {}
+
+    def reached(self, node: Node) -> bool:
+        """Whether any result of the node has a cotangent."""
+        if isinstance(node.type, TupleType):
+            return any((node, i) in self.table for i in range(len(node.type.elements)))
+        return (node, 0) in self.table
+
+    def of(self, node: Node) -> Cotangent:
+        """A node, or for several results a tuple with None for each zero."""
+        if isinstance(node.type, TupleType):
+            return tuple(self.table.get((node, i)) for i in range(len(node.type.elements)))
+        return self.table[node, 0]
+
+    def receive(self, user: Node, x: Node, ct: Cotangent) -> None:
+        """Add what `user` gives its input x."""
+        parts: Iterable[Node | None] = ct if isinstance(x.type, TupleType) else (ct,)
+        types = x.type.elements if isinstance(x.type, TupleType) else (x.type,)
+        for i, (part, type) in enumerate(zip(parts, types, strict=True)):
+            if part is None:
+                continue
+            if part.type != type:
+                raise VerifyError(f"the vjp of {user.op.name} gives {part.type} for an input of "
+                                  f"type {type}" + at(user.loc))
+            self.add(x, i, part)
+
+    def add(self, x: Node, index: int, ct: Node) -> None:
+        """Accumulate at one result."""
+        old = self.table.get((x, index))
+        self.table[x, index] = ct if old is None else ADD(old, ct)
