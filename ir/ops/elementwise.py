@@ -14,19 +14,17 @@ import numpy as np
 from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Apply, Bitcast, Cast, Expr
-from rlx_py.ir.node import OPS, Ask, Chain, Node, Op, make, register
+from rlx_py.ir.node import Ask, Chain, Node, Op, register
 from rlx_py.ir.ops.compare import AND, EQ, GE, LT, OR
-from rlx_py.ir.ops.constant import constant, scalar_of
+from rlx_py.ir.ops.constant import scalar_of
 from rlx_py.ir.ops.families import NUMERIC, Array, Partial, elementwise
+from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.types import DType, TensorType, Type
 
 
 def fill(like: Node, value: float) -> Node:
     """A constant in the element type and shape of `like`."""
-    scalar = constant(value, like.dtype)
-    if not like.shape:
-        return scalar
-    return make(OPS["broadcast"], (scalar,), {"shape": like.shape, "axes": ()})
+    return filled(value, like.tensor)
 
 
 # ---- choosing and converting -----------------------------------------------------------------
