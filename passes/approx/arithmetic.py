@@ -23,9 +23,9 @@ class Format:
     bias: int
 
     @property
-    def epsilon(self) -> float:
-        """The distance from 1 to the next number."""
-        return 2.0**-self.mantissa
+    def width(self) -> int:
+        """Bits in all."""
+        return self.mantissa + self.bias.bit_length() + 2
 
     @property
     def smallest_normal(self) -> float:
@@ -95,10 +95,5 @@ def power_of_two(s: Scalars[T], exponent: T, form: Format) -> T:
 
 def flip_sign(s: Scalars[T], x: T, sign: T, form: Format) -> T:
     """x with its sign changed where the integer `sign` has its top bit set (other bits ignored)."""
-    top = s.bit_and(sign, s.const(-1 << (form.mantissa + form.bias.bit_length()), form.integer))
+    top = s.bit_and(sign, s.const(-1 << (form.width - 1), form.integer))
     return s.bitcast(s.bit_xor(s.bitcast(x, form.integer), top), form.dtype)
-
-
-def sign_bits(s: Scalars[T], x: T, form: Format) -> T:
-    """The bits of x as an integer, whose top bit is the sign of x."""
-    return s.bitcast(x, form.integer)
