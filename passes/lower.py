@@ -1,0 +1,412 @@
+"""Graph to Program: each group of stored values becomes one kernel, by index push-down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+
+from rlx_py.ir.graph import Graph
+from rlx_py.ir.index import Index, Var, row_major, substitute
+from rlx_py.ir.kernel import (
+    Alloc,
+    Apply,
+    Buffer,
+    Cast,
+    Const,
+    Contract,
+    IndexValue,
+    Kernel,
+    Load,
+    Local,
+    Operand,
+    Port,
+    Program,
+    Read,
+    Scope,
+    Value,
+)
+from rlx_py.ir.node import LEAF, Node
+from rlx_py.ir.ops.constant import CONSTANT
+from rlx_py.ir.stored import ContractRule, ReduceRule
+from rlx_py.ir.types import bool_, i64
+from rlx_py.passes.block import Block, Place, domain_vars, place
+from rlx_py.passes.fuse import Fusion, Group, Nest, domain, inline_scalar, reduce_place
+
+
+def lower(graph: Graph) -> Program:
+    """The loops of a primitive graph, unscheduled: independent loops PARALLEL, others SERIAL."""
+    return Lowering(graph).program()
+
+
+class Lowering:
+    """Where every stored node of one graph lives, and the kernels that fill it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.fusion = Fusion(graph)
+        self.buffers: dict[Node, Buffer] = {}
+        self.first: list[Kernel] = []  # copies of leaves, before anything is updated in place
+        self.last: list[Kernel] = []  # copies into what could not be updated in place
+        self.order: list[tuple[Group, Group]] = []
+        self.escaping = self._escaping()
+        self.inputs = [self._leaf_port(name, n) for name, n in graph.leaves.items()]
+        for n in self.fusion.nodes:
+            if n.op is CONSTANT and not inline_scalar(n):
+                data = n.attrs["value"].array
+                self.buffers[n] = Buffer(f"c{len(self.buffers)}", n.dtype, n.size,
+                                         Scope.CONSTANT, data)
+        self.outputs = [self._output_port(name, n) for name, n in graph.outputs.items()]
+        self.updates = [self._update_port(name, leaf, n) for name, leaf, n in self._nexts()]
+
+    def program(self) -> Program:
+        """The whole step."""
+        for group in self.fusion.groups:
+            for m in group.members:
+                if m in self.escaping and m not in self.buffers:
+                    self.buffers[m] = Buffer(f"t{len(self.buffers)}", m.dtype, m.size, Scope.ARENA)
+        kernels = [self._kernel(g) for g in self.fusion.ordered(self.order)]
+        return Program(self.graph.name, (*self.first, *kernels, *self.last), tuple(self.inputs),
+                       tuple(self.outputs), tuple(self.updates))
+
+    # ---- where values live ---------------------------------------------------------------------
+
+    def _leaf_port(self, name: str, node: Node) -> Port:
+        self.buffers[node] = Buffer(name, node.dtype, node.size, Scope.EXTERNAL)
+        return Port(name, self.buffers[node], node.shape)
+
+    def _escaping(self) -> set[Node]:
+        """Computed nodes that another group reads, or that leave the step."""
+        group_of = self.fusion.group_of
+        found = {n for n in self.fusion.roots if n in group_of}
+        for group in self.fusion.groups:
+            for m in group.members:
+                found.update(p for p in self.fusion.frontier(m)
+                             if p in group_of and group_of[p] is not group)
+            if group.loops is not None:
+                found.add(group.loops)
+        return found
+
+    def _output_port(self, name: str, node: Node) -> Port:
+        buffer = Buffer(f"{name}", node.dtype, node.size, Scope.EXTERNAL)
+        if node.op is LEAF:
+            self.first.append(self._copy(buffer, node))
+        elif node in self.fusion.group_of and node not in self.buffers:
+            self.buffers[node] = buffer
+        else:
+            self.last.append(self._copy(buffer, node))
+        return Port(name, buffer, node.shape)
+
+    def _nexts(self) -> list[tuple[str, Node, Node]]:
+        states = [(k, s.node, s.next) for k, s in self.graph.states.items() if s.next is not None]
+        return [*((k, self.graph.params[k], v) for k, v in self.graph.updates.items()), *states]
+
+    def _update_port(self, name: str, leaf: Node, node: Node) -> Port:
+        target = self.buffers[leaf]
+        port = Port(name, target, leaf.shape)
+        if node is leaf:
+            return port
+        if node not in self.buffers and self._in_place(leaf, node):
+            self.buffers[node] = target
+            return port
+        if node.op is LEAF:
+            held = Buffer(f"{name}_next", node.dtype, node.size, Scope.ARENA)
+            self.first.append(self._copy(held, node))
+            self.last.append(self._copy_buffer(target, held, leaf.shape))
+        else:
+            if node in self.fusion.group_of and node not in self.buffers:
+                self.buffers[node] = Buffer(f"{name}_next", node.dtype, node.size, Scope.ARENA)
+            self.last.append(self._copy(target, node))
+        return port
+
+    def _in_place(self, leaf: Node, node: Node) -> bool:
+        """Whether the new value may overwrite the old: whoever reads the old one runs before, and
+        inside the kernel each element is read only where it is written."""
+        group = self.fusion.group_of.get(node)
+        if group is None or group.loops is not None or not self._reads_only_itself(
+                leaf, node, group):
+            return False
+        readers = {self.fusion.group_of[u].number: self.fusion.group_of[u]
+                   for u in self.fusion.group_of if leaf in self.fusion.frontier(u)}
+        others = [g for g in readers.values() if g is not group]
+        if any(g.above & group.bit for g in others):
+            return False
+        above = group.above
+        for g in others:
+            self.order.append((g, group))
+            above |= g.above
+        for g in self.fusion.groups:
+            if g.above & group.bit:
+                g.above |= above
+        return True
+
+    def _reads_only_itself(self, leaf: Node, node: Node, group: Group) -> bool:
+        fusion = self.fusion
+        if group.contract is not None:
+            if leaf in fusion.frontier(group.contract) or node is group.contract:
+                return leaf not in fusion.frontier(group.contract)
+            own = group.places[node]
+            for q in group.members[1:]:
+                binding = dict(zip(fusion.vars[q], group.places[q], strict=True))
+                for p, index in fusion.reads[q]:
+                    if p is leaf and tuple(substitute(i, binding) for i in index) != own:
+                        return False
+            return True
+        (nest,) = (n for n in group.nests if node in n.members)
+        if domain(node)[1] is not None:
+            return all(leaf not in fusion.frontier(m) for m in group.members)
+        return all(
+            m in nest.members and index == place(fusion.vars[m]) and domain(m)[1] is None
+            for m in group.members
+            for p, index in fusion.reads[m] if p is leaf
+        )
+
+    # ---- kernels -------------------------------------------------------------------------------
+
+    def _kernel(self, group: Group) -> Kernel:
+        if group.contract is not None:
+            body = self._contract(group)
+        elif group.loops is not None:
+            body = self._loops(group.loops)
+        else:
+            body = RowKernel(self, group).body()
+        names = "_".join(dict.fromkeys(m.op.name for m in group.members))[:40]
+        sources = tuple(dict.fromkeys(m.loc for m in group.members if m.loc))
+        return Kernel(f"k{group.number}_{names}", body, sources)
+
+    def read(self, block: Block, node: Node, index: Place, guard: Value | None) -> Value | None:
+        """A stored node read from its buffer; None where it is computed on the spot."""
+        buffer = self.buffers.get(node)
+        if buffer is None:
+            return None
+        return block.let(Load(buffer, row_major(index, node.shape), guard))
+
+    def _copy(self, target: Buffer, node: Node) -> Kernel:
+        block = Block(self.read)
+        vars = domain_vars(node.shape)
+        with open_loops(block, vars):
+            value = block.value(node, place(vars))
+            block.write(target, row_major(place(vars), node.shape), value)
+        return Kernel(f"copy_{target.name}", block.body, (node.loc,) if node.loc else ())
+
+    def _copy_buffer(self, target: Buffer, source: Buffer, shape: tuple[int, ...]) -> Kernel:
+        block = Block(self.read)
+        vars = domain_vars(shape)
+        with open_loops(block, vars):
+            at = row_major(place(vars), shape)
+            block.write(target, at, block.let(Load(source, at)))
+        return Kernel(f"copy_{target.name}", block.body)
+
+    def _loops(self, node: Node) -> tuple[object, ...]:
+        emitter = LoopEmitter(self, node)
+        node.op.kernel.build(node, emitter)  # type: ignore[union-attr]
+        return emitter.block.body
+
+    def _contract(self, group: Group) -> tuple[Contract]:
+        node = group.contract
+        assert node is not None and isinstance(node.op.kernel, ContractRule)
+        dims = node.op.kernel.dims(node)
+        a, b = node.inputs
+        batch_rank, m_rank = len(dims.a_batch), len(dims.a_free)
+        batch, m = group.vars[:batch_rank], group.vars[batch_rank: batch_rank + m_rank]
+        n = group.vars[batch_rank + m_rank:]
+        k = domain_vars((a.shape[axis] for axis in dims.a_contract), "k")
+        acc = Local(node.dtype.compute, "acc")
+        return (Contract(
+            batch, m, n, k,
+            self._operand(a, {**dict(zip(dims.a_batch, batch, strict=True)),
+                              **dict(zip(dims.a_free, m, strict=True)),
+                              **dict(zip(dims.a_contract, k, strict=True))}),
+            self._operand(b, {**dict(zip(dims.b_batch, batch, strict=True)),
+                              **dict(zip(dims.b_free, n, strict=True)),
+                              **dict(zip(dims.b_contract, k, strict=True))}),
+            acc, self._epilogue(group, acc)),)
+
+    def _operand(self, node: Node, vars: Mapping[int, Var]) -> Operand:
+        block = Block(self.read)
+        value = block.value(node, place(vars[axis] for axis in range(node.rank)))
+        return Operand(block.body, value)
+
+    def _epilogue(self, group: Group, acc: Local) -> tuple[object, ...]:
+        known: dict[Node, tuple[Place, Value]] = {}
+        block = Block(lambda b, n, i, g: forwarded(known, n, i) or self.read(b, n, i, g))
+        for m, at in group.places.items():
+            if m is group.contract:
+                value: Value = Read(acc)
+                if acc.dtype is not m.dtype:
+                    value = block.let(Cast(value, m.dtype))
+            else:
+                value = block.compute(m, at)
+            known[m] = (at, value)
+            if m in self.escaping:
+                block.write(self.buffers[m], row_major(at, m.shape), value)
+        return block.body
+
+
+def forwarded(known: Mapping[Node, tuple[Place, Value]], node: Node, index: Place) -> Value | None:
+    """The value of a node computed in this very iteration, if that is what is asked."""
+    found = known.get(node)
+    return found[1] if found is not None and found[0] == index else None
+
+
+@contextmanager
+def open_loops(block: Block, vars: tuple[Var, ...], independent: bool = True) -> Iterator[None]:
+    """Nested loops over variables."""
+    with ExitStack() as stack:
+        for v in vars:
+            stack.enter_context(block.loop_over(v, independent=independent))
+        yield
+
+
+class RowKernel:
+    """One kernel over common rows: nests in order inside, passing rows in TILE buffers."""
+
+    def __init__(self, lowering: Lowering, group: Group) -> None:
+        self.lowering, self.group = lowering, group
+        self.depth = len(group.rows)
+        self.rows = domain_vars(group.rows, "r")
+        self.known: dict[Node, tuple[Place, Value]] = {}
+        self.tiles = self._tiles()
+        self.block = Block(self._fetch)
+
+    def body(self) -> tuple[object, ...]:
+        """The statements of the kernel."""
+        with open_loops(self.block, self.rows):
+            for tile in self.tiles.values():
+                self.block.append(Alloc(tile))
+            for nest in self.group.nests:
+                self._nest(nest)
+        return self.block.body
+
+    def _tiles(self) -> dict[Node, Buffer]:
+        """Rows that pass from one nest to a later one and leave the kernel nowhere."""
+        nest_of = {m: k for k, n in enumerate(self.group.nests) for m in n.members}
+        found: dict[Node, Buffer] = {}
+        for m in nest_of:
+            for p, _ in self.lowering.fusion.reads[m]:
+                if (p in nest_of and nest_of[p] != nest_of[m] and p.rank > self.depth
+                        and p not in self.lowering.escaping and p not in found):
+                    size = int(np.prod(p.shape[self.depth:], dtype=np.int64))
+                    found[p] = Buffer(f"tile{len(found)}", p.dtype, size, Scope.TILE)
+        return found
+
+    def _fetch(self, block: Block, node: Node, index: Place, guard: Value | None) -> Value | None:
+        value = forwarded(self.known, node, index)
+        if value is not None:
+            return value
+        tile = self.tiles.get(node)
+        if tile is not None:
+            at = row_major(index[self.depth:], node.shape[self.depth:])
+            return block.let(Load(tile, at, guard))
+        return self.lowering.read(block, node, index, guard)
+
+    def _nest(self, nest: Nest) -> None:
+        inner = domain_vars(nest.domain[self.depth:])
+        outer = len(inner) if nest.outer is None else nest.outer - self.depth
+        full = (*self.rows, *inner)
+        reducers = [m for m in nest.members if domain(m)[1] is not None]
+        with open_loops(self.block, inner[:outer]):
+            folds = {m: Fold(self.block, m) for m in reducers}
+            with open_loops(self.block, inner[outer:], independent=not reducers):
+                for m in nest.members:
+                    if m in folds:
+                        at = reduce_place(m, place(full))
+                        folds[m].step(self.block.value(m.inputs[0], at), full[m.rank:])
+                    else:
+                        self._result(m, place(full), self.block.compute(m, place(full)))
+            for m, fold in folds.items():
+                self._result(m, place(full[: m.rank]), fold.result())
+        # Values inside the nest are gone; those of the row stay.
+        self.known = {m: (at, v) for m, (at, v) in self.known.items() if m.rank == self.depth}
+
+    def _result(self, node: Node, at: Place, value: Value) -> None:
+        self.known[node] = (at, value)
+        if node in self.tiles:
+            self.block.write(self.tiles[node], row_major(at[self.depth:],
+                                                         node.shape[self.depth:]), value)
+        elif node in self.lowering.escaping:
+            self.block.write(self.lowering.buffers[node], row_major(at, node.shape), value)
+
+
+class Fold:
+    """The accumulator of one reduction."""
+
+    def __init__(self, block: Block, node: Node) -> None:
+        rule = node.op.kernel
+        assert isinstance(rule, ReduceRule)
+        self.block, self.node, self.rule = block, node, rule
+        source = node.inputs[0].dtype
+        self.dtype = source if rule.arg else source.compute
+        start = np.asarray(rule.identity(self.dtype)).astype(self.dtype.numpy)[()]
+        self.best = block.declare(self.dtype, Const(start, self.dtype))
+        self.index = block.declare(i64, Const(np.int64(0), i64)) if rule.arg else None
+
+    def step(self, value: Value, position: tuple[Var, ...]) -> None:
+        """Take in one element."""
+        if value.dtype is not self.dtype:
+            value = self.block.let(Cast(value, self.dtype))
+        if self.index is None:
+            self.block.set(self.best, value, self.rule.combine)
+            return
+        better = self._better(value)
+        flat = row_major(place(position), (v.extent for v in position))
+        here = self.block.fresh(IndexValue(flat, i64))
+        self._choose(self.index, better, here)
+        self._choose(self.best, better, value)
+
+    def _choose(self, local: Local, better: Value, value: Value) -> None:
+        chosen = Apply("select", (better, value, Read(local)), local.dtype)
+        self.block.set(local, self.block.fresh(chosen))
+
+    def _better(self, value: Value) -> Value:
+        """Strictly beyond the best so far, or the first NaN."""
+        best = Read(self.best)
+        beyond = self._test("gt" if self.rule.combine == "max" else "lt", value, best)
+        if not self.dtype.is_float:
+            return beyond
+        first = self._test("and", self._test("ne", value, value), self._test("eq", best, best))
+        return self._test("or", beyond, first)
+
+    def _test(self, op: str, a: Value, b: Value) -> Value:
+        return self.block.fresh(Apply(op, (a, b), bool_))
+
+    def result(self) -> Value:
+        """The folded value in the node's type."""
+        if self.index is not None:
+            return Read(self.index)
+        if self.dtype is self.node.dtype:
+            return Read(self.best)
+        return self.block.let(Cast(Read(self.best), self.node.dtype))
+
+
+class LoopEmitter:
+    """What a LoopRule builds with: the block, its inputs' values and its own result."""
+
+    def __init__(self, lowering: Lowering, node: Node) -> None:
+        self.block, self.node = Block(lowering.read), node
+        self.buffer = lowering.buffers[node]
+        self.let, self.dynamic = self.block.let, self.block.dynamic
+        self.declare, self.set = self.block.declare, self.block.set
+
+    def ask(self, position: int, index: Place, guard: Value | None = None) -> Value:
+        """The value of an input at an index."""
+        return self.block.value(self.node.inputs[position], index, guard)
+
+    @contextmanager
+    def loop(self, extent: int, *, independent: bool) -> Iterator[Index]:
+        """An open loop."""
+        with self.block.loop(extent, independent=independent) as i:
+            yield i
+
+    def store(self, index: Place, value: Value, *, result: int = 0, combine: str | None = None,
+              guard: Value | None = None) -> None:
+        """Write an element of the result."""
+        at = row_major(index, self.node.shape)
+        self.block.write(self.buffer, at, value, combine, guard)
+
+    def load(self, index: Place, *, result: int = 0) -> Value:
+        """Read back an element of the result."""
+        return self.block.fresh(Load(self.buffer, row_major(index, self.node.shape)))
+
+

@@ -1,0 +1,271 @@
+"""How loops run on a CPU: which merge, which are lanes, which are threads.
+
+Independent loops come in as PARALLEL, ordered ones as SERIAL. Each step keeps the meaning; none
+changes the order in which a sum is taken except VECTOR on a fold, whose order is defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from rlx_py.ir.copying import Copier, copied, indices, reads, walk
+from rlx_py.ir.index import Index, Quotient, Remainder, Var, as_index, atoms
+from rlx_py.ir.kernel import (
+    Alloc,
+    Apply,
+    Axis,
+    Call,
+    Contract,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Program,
+    Set,
+    Stmt,
+    Store,
+    Tile,
+    While,
+)
+
+FORK_COST = 20_000  # estimated cycles below which a second thread does not pay
+MAX_UNROLL = 16  # copies of a short inner loop inside lanes
+CHUNK = 256  # elements of a one-dimensional loop that one parallel step takes
+CALL_CYCLES = 12  # estimated cycles of a function that expands into a polynomial
+CHEAP = frozenset(
+    "add sub mul neg fma abs min max eq ne lt le gt ge and or xor not select guarded_mul "
+    "floor ceil round trunc sign copysign shl shr sar".split())
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    """What scheduling asks of a processor: bytes in a vector register."""
+
+    vector_bytes: int = 64
+
+
+def schedule(program: Program, target: CpuTarget) -> Program:
+    """The same program with its loops relabelled, merged and split for a CPU."""
+    kernels = tuple(replace(k, body=schedule_body(k.body, target)) for k in program.kernels)
+    return replace(program, kernels=kernels)
+
+
+def schedule_body(body: tuple[Stmt, ...], target: CpuTarget) -> tuple[Stmt, ...]:
+    """One kernel."""
+    if any(isinstance(s, Contract) for s in body):
+        return body  # expand_contract schedules what it makes
+    merged = tuple(merge_loops(s) for s in body)
+    lanes = tuple(Vectorizer(target).loop(s) if isinstance(s, For) else s for s in merged)
+    return parallelize(lanes)
+
+
+# ---- merging -----------------------------------------------------------------------------------
+
+
+def merge_loops(stmt: Stmt) -> Stmt:
+    """Two loops, one directly inside the other, become one where every index stays as simple."""
+    if not isinstance(stmt, For):
+        return stmt
+    body = tuple(merge_loops(s) for s in stmt.body)
+    loop = replace(stmt, body=body)
+    if len(body) != 1 or not isinstance(body[0], For) or body[0].axis is not loop.axis:
+        return loop
+    inner = body[0]
+    if loop.var.extent == 0 or inner.var.extent == 0:
+        return loop
+    var = Var(loop.var.name, loop.var.extent * inner.var.extent)
+    flat = as_index(var)
+    copier = Copier({loop.var: flat // inner.var.extent, inner.var: flat % inner.var.extent})
+    candidate = copier.body(inner.body)
+    if _splits(candidate, var):
+        return loop
+    return For(var, candidate, loop.axis)
+
+
+def _splits(body: Iterable[Stmt], var: Var) -> bool:
+    """Whether some index takes a quotient or remainder of the variable."""
+    return any(
+        isinstance(a, Quotient | Remainder) and var in a.of.variables()
+        for s in walk(body) for i in indices(s) for a in atoms(i)
+    )
+
+
+# ---- lanes -------------------------------------------------------------------------------------
+
+
+class Vectorizer:
+    """Chooses, in each nest, the loop that runs in lanes."""
+
+    def __init__(self, target: CpuTarget) -> None:
+        self.target = target
+
+    def loop(self, loop: For) -> For:
+        """The nest with its lanes chosen; loops inside lanes become serial or unrolled."""
+        if not any(isinstance(s, For) for s in loop.body):
+            return replace(loop, axis=Axis.VECTOR) if self._gain(loop) > 0 else loop
+        here = self._gain(loop)
+        if here > 0 and here >= max(self._best_inside(s) for s in loop.body):
+            return replace(loop, axis=Axis.VECTOR, body=tuple(map(_in_lanes, loop.body)))
+        return replace(loop, body=tuple(
+            self.loop(s) if isinstance(s, For) else s for s in loop.body))
+
+    def _best_inside(self, stmt: Stmt) -> float:
+        if not isinstance(stmt, For):
+            return 0.0
+        return max([self._gain(stmt), *(self._best_inside(s) for s in stmt.body)])
+
+    def _gain(self, loop: For) -> float:
+        """How many times faster lanes make an element of the loop; 0 where they can't be used."""
+        if loop.var.extent < 2 or not can_vectorize(loop):
+            return 0.0
+        size, contiguous, scattered, uniform = 1, 0.0, 0.0, 0.0
+        for s in walk(loop.body):
+            weight = 1.0
+            access = s if isinstance(s, Store) else (
+                s.expr if isinstance(s, Let) and isinstance(s.expr, Load) else None)
+            if access is not None:
+                size = max(size, access.buffer.dtype.itemsize)
+                stride = unit_stride(access.index, loop.var)
+                contiguous += weight * (stride == 1)
+                uniform += weight * (stride == 0)
+                scattered += weight * (stride is None)
+        width = self.target.vector_bytes // max(size, 4)
+        steps = -(-loop.var.extent // width)
+        filled = loop.var.extent / steps
+        cost = (contiguous + uniform + scattered * width) / filled
+        plain = contiguous + uniform + scattered
+        return plain / cost if cost else filled
+
+
+def unit_stride(index: Index, var: Var) -> int | None:
+    """0 or 1 where the index moves by that much with the variable; None for any other way."""
+    inside = any(var in a.of.variables() for a in atoms(index)
+                 if isinstance(a, Quotient | Remainder))
+    stride = index.coefficient(var)
+    return None if inside or stride not in (0, 1) else stride
+
+
+def can_vectorize(loop: For) -> bool:
+    """Whether the steps of a loop may run in lanes."""
+    own = {s.local for s in loop.body if isinstance(s, Set) and s.combine is None}
+    declared = {s.local for s in walk(loop.body) if isinstance(s, Set) and s.combine is None}
+    for s in walk(loop.body):
+        if isinstance(s, If | While | Call | Tile | Contract | Alloc):
+            return False
+        if isinstance(s, For) and s.axis is not Axis.PARALLEL and s.axis is not Axis.SERIAL:
+            return False
+        if isinstance(s, Set) and s.combine and s.local not in declared and loop.axis is not \
+                Axis.SERIAL:
+            return False
+        if isinstance(s, Store) and s.combine and loop.var not in s.index.variables():
+            return False
+    if loop.axis is Axis.PARALLEL:
+        return True
+    # A fold: nothing but combining changes what was declared outside.
+    if any(isinstance(s, For) for s in loop.body) or own:
+        return False
+    folded = {s.local for s in loop.body if isinstance(s, Set)}
+    return bool(folded) and not any(folded & set(reads(s)) for s in loop.body)
+
+
+def _in_lanes(stmt: Stmt) -> Stmt:
+    """Loops inside lanes run in order; short ones are copied out."""
+    if not isinstance(stmt, For):
+        return stmt
+    body = tuple(map(_in_lanes, stmt.body))
+    copies = stmt.var.extent * sum(1 for _ in walk(body))
+    short = stmt.var.extent <= MAX_UNROLL and copies <= 8 * MAX_UNROLL
+    return replace(stmt, axis=Axis.UNROLL if short else Axis.SERIAL, body=body)
+
+
+# ---- threads -----------------------------------------------------------------------------------
+
+
+def cycles(body: Iterable[Stmt]) -> float:
+    """A rough count of cycles, to tell small work from large."""
+    total = 0.0
+    for s in body:
+        if isinstance(s, For):
+            lanes = 8 if s.axis is Axis.VECTOR else 1
+            total += max(s.var.extent / lanes, 1.0) * cycles(s.body)
+        elif isinstance(s, While | If):
+            total += cycles(s.body)
+        elif isinstance(s, Let) and isinstance(s.expr, Apply) and s.expr.op not in CHEAP:
+            total += CALL_CYCLES
+        elif isinstance(s, Tile):
+            total += s.rows * s.cols * s.depth / 16
+        else:
+            total += 1
+    return total
+
+
+def parallelize(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Outermost independent loops become threads where the work pays; the rest runs in order."""
+    outside = [s for s in body if isinstance(s, Let)]
+    found: list[Stmt] = []
+    for s in body:
+        if not isinstance(s, For) or cycles((s,)) < FORK_COST:
+            found.append(serial(s))
+        elif s.axis is Axis.VECTOR and is_independent(s):
+            found.extend(_sunk(outside, loop) for loop in chunked(s))
+        elif s.axis is Axis.PARALLEL:
+            merged = merge_outer(s)
+            found.append(_sunk(outside, replace(merged, body=tuple(map(serial, merged.body)))))
+        else:
+            found.append(serial(s))
+    return tuple(found)
+
+
+def is_independent(loop: For) -> bool:
+    """Whether a VECTOR loop folds nothing into what is outside it."""
+    declared = {s.local for s in walk(loop.body) if isinstance(s, Set) and s.combine is None}
+    return all(s.local in declared for s in walk(loop.body) if isinstance(s, Set) and s.combine)
+
+
+def serial(stmt: Stmt) -> Stmt:
+    """A statement whose independent loops run in order."""
+    if not isinstance(stmt, For):
+        return stmt
+    axis = Axis.SERIAL if stmt.axis is Axis.PARALLEL else stmt.axis
+    return replace(stmt, axis=axis, body=tuple(map(serial, stmt.body)))
+
+
+def merge_outer(loop: For) -> For:
+    """Two nested parallel loops become one, so that few rows do not leave threads idle."""
+    while len(loop.body) == 1 and isinstance(loop.body[0], For):
+        inner = loop.body[0]
+        if inner.axis is not Axis.PARALLEL or loop.var.extent >= 64:
+            break
+        var = Var(loop.var.name, loop.var.extent * inner.var.extent)
+        flat = as_index(var)
+        binding = {loop.var: flat // inner.var.extent, inner.var: flat % inner.var.extent}
+        loop = For(var, copied(inner.body, binding), Axis.PARALLEL)
+    return loop
+
+
+def chunked(loop: For) -> list[For]:
+    """A VECTOR loop as parallel chunks of lanes, and what is left over."""
+    count, left = divmod(loop.var.extent, CHUNK)
+    if count < 2:
+        return [loop]
+    outer, inner = Var(loop.var.name, count), Var(loop.var.name, CHUNK)
+    here = as_index(outer) * CHUNK + as_index(inner)
+    body = copied(loop.body, {loop.var: here})
+    found = [For(outer, (For(inner, body, Axis.VECTOR),), Axis.PARALLEL)]
+    if left:
+        tail = Var(loop.var.name, left)
+        rest = copied(loop.body, {loop.var: as_index(tail) + count * CHUNK})
+        found.append(For(tail, rest, Axis.VECTOR))
+    return found
+
+
+def _sunk(outside: list[Let], loop: For) -> For:
+    """The loop with the invariants it uses computed inside, so that it stands alone."""
+    if loop.axis is not Axis.PARALLEL or not outside:
+        return loop
+    return replace(loop, body=(*copied(outside, {}, {s.local: s.local for s in outside}),
+                               *loop.body))
+
+
