@@ -3,18 +3,23 @@
 All systems train on the same data with the same number of threads, and take turns (A B C A B C …),
 so that slow spells of the machine hit all alike. By default each runs in a process of its own,
 because in one process the systems change each other: they share one malloc and perhaps one OpenMP
-runtime, whose idle threads spin. Seen on two cores: PyTorch's cnn step page-faults 435 times alone
-and never in a process where JAX has run, and is then a fifth faster, which no user of PyTorch gets.
+runtime, whose idle threads spin. Seen on two cores: a step of PyTorch's cnn page-faults 435 times
+alone and never in a process where JAX ran before, where it took 0.8 of the time.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.case import case_names
-from benchmarks.machine import available_cpus, bind_to_cpus, describe, restart_without_overrides
+from benchmarks.machine import (
+    available_cpus,
+    bind_to_cpus,
+    describe,
+    is_busy,
+    restart_without_overrides,
+)
 from benchmarks.measure import Disagreement, Row, run_case
 from benchmarks.report import markdown_table, text_table, write_json
 from benchmarks.systems import installed
@@ -28,10 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threads = min(options.threads, available_cpus())
     if not bind_to_cpus(threads):
         print("processes cannot be bound to CPUs here: jax uses all of them", file=sys.stderr)
-    # Two threads on two busy CPUs wait for each other at every barrier: steps of many times the cost.
-    if (load := os.getloadavg()[0]) > available_cpus() / 4:
-        print(f"the machine is busy (load {load:.1f}): compare min, not median", file=sys.stderr)
+    if is_busy():
+        print("the machine is busy: compare min, not median", file=sys.stderr)
     systems = _systems(options)
+    if not systems:
+        print("benchmarks: no system to measure", file=sys.stderr)
+        return 1
     worker_type = ProcessWorker if options.isolate else LocalWorker
 
     def open_worker(case: str, system: str) -> Worker:
@@ -93,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "cases", nargs="*", type=_case, metavar="case", help=", ".join(case_names())
     )
-    parser.add_argument("--peers", type=_peers, default=["jax", "torch"], help="default: jax,torch")
+    parser.add_argument("--peers", type=_peers, default=["jax", "torch"], help="jax,torch")
     parser.add_argument("--rlx", action=flag, default=True, help="measure rlx itself")
     parser.add_argument("--compile-torch", action="store_true", help="add a torch.compile row")
     parser.add_argument("--rounds", type=_positive, default=8, help="turns per system (8)")

@@ -55,6 +55,11 @@ def available_cpus() -> int:
     return os.cpu_count() or 1
 
 
+def is_busy() -> bool:
+    """Whether other work runs here; threads that share a CPU with it hold up every barrier."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > available_cpus() / 4
+
+
 def describe(threads: int) -> dict[str, str | int]:
     """CPU, threads and versions, for the head of a report."""
     machine: dict[str, str | int] = {"cpu": _cpu_name(), "threads": threads}

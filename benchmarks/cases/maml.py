@@ -91,10 +91,20 @@ def jax_step(jax: ModuleType, data: Data) -> JaxStep:
 
 
 def torch_step(torch: ModuleType, data: Data, functional: bool) -> TorchStep:
-    """The same outer loss and SGD step in PyTorch, its tasks batched by hand."""
+    """The same outer loss and SGD step in PyTorch, its tasks batched by hand.
+
+    baddbmm makes fewer operations than `@` and `+`, and eager steps cost by the operation.
+    """
+
+    def predict(p: dict[str, Any], x: Any) -> Any:
+        if functional:
+            return network(torch.tanh, p, x)
+        h = torch.tanh(torch.baddbmm(p["b1"], x, p["w1"]))
+        h = torch.tanh(torch.baddbmm(p["b2"], h, p["w2"]))
+        return torch.baddbmm(p["b3"], h, p["w3"])
 
     def inner_loss(p: dict[str, Any], x: Any, y: Any) -> Any:
-        return (network(torch.tanh, p, x) - y).square().mean(dim=(1, 2)).sum()
+        return (predict(p, x) - y).square().mean(dim=(1, 2)).sum()
 
     def inner_grads(p: dict[str, Any], x: Any, y: Any) -> dict[str, Any]:
         if functional:
@@ -110,6 +120,6 @@ def torch_step(torch: ModuleType, data: Data, functional: bool) -> TorchStep:
         for _ in range(INNER_STEPS):
             grads = inner_grads(adapted, support_x, support_y)
             adapted = {name: w - INNER_RATE * grads[name] for name, w in adapted.items()}
-        return (network(torch.tanh, adapted, query_x) - query_y).square().mean()
+        return (predict(adapted, query_x) - query_y).square().mean()
 
     return torch_sgd(torch, loss, data, functional)
