@@ -126,6 +126,19 @@ class Fusion:
                         self.stored.add(operand)
             if n.op.kernel is not None or n in self.roots or self._worth_storing(n):
                 self.stored.add(n)
+            if isinstance(n.op.kernel, ContractRule):
+                self.stored.add(self._sink(n))
+
+    def _sink(self, contract: Node) -> Node:
+        """The last of the element-wise nodes that follow a contract one by one, each the only user:
+        storing it spares the plain product."""
+        node = contract
+        while len(self.users[node]) == 1 and node not in self.roots:
+            (user,) = self.users[node]
+            if user.op.element is None or user.size != node.size or user.op is PROJECT:
+                break
+            node = user
+        return node
 
     def _worth_storing(self, node: Node) -> bool:
         cost = node.op.cost + sum(
@@ -164,7 +177,7 @@ class Fusion:
                    for p, _ in self.reads[node] if p in self.group_of}
         for group in sorted(sources.values(), key=lambda g: -g.number):
             if self._independent(node, group) and group.cost < KERNEL_LIMIT:
-                joined = (self._join_epilogue if group.contract else self._join_rows)(node, group)
+                joined = (self._join_epilogue if group.contract is not None else self._join_rows)(node, group)
                 if joined:
                     return
         group = self._new_group(node)

@@ -144,7 +144,7 @@ INT_DIV = elementwise("int_div", np.floor_divide, None, kinds=("int", "uint"))
 
 # a ⊳ b, the product of the chain rule: no cotangent, no contribution, whatever the partial.
 GUARDED_MUL = elementwise("guarded_mul", lambda a, b: np.where(a == 0, np.zeros_like(a), a * b),
-                          (lambda y, a, b: b, lambda y, a, b: a))
+                          (lambda y, a, b: b, lambda y, a, b: a), cost=1)
 
 
 def _quotient(y: Node, a: Node, b: Node) -> Node:
@@ -175,7 +175,8 @@ def _product_error(a: Any, b: Any) -> Any:
     return ((a1 * b1 - a * b) + a1 * b2 + a2 * b1) + a2 * b2
 
 
-FMA = elementwise("fma", _fma, (lambda y, a, b, c: b, lambda y, a, b, c: a, lambda y, a, b, c: 1))
+FMA = elementwise("fma", _fma, (lambda y, a, b, c: b, lambda y, a, b, c: a, lambda y, a, b, c: 1),
+                  cost=1)
 
 
 def _winner(smaller_loses: bool, first: bool) -> Partial:
@@ -193,10 +194,10 @@ MIN = elementwise("min", np.minimum, (_winner(False, True), _winner(False, False
 
 SIGN = elementwise("sign", np.sign, None, kinds=NUMERIC)
 ABS = elementwise("abs", np.abs, (lambda y, x: SIGN(x),), kinds=NUMERIC)
-FLOOR = elementwise("floor", np.floor, None)
-CEIL = elementwise("ceil", np.ceil, None)
-ROUND = elementwise("round", np.rint, None)  # half to even
-TRUNC = elementwise("trunc", np.trunc, None)
+FLOOR = elementwise("floor", np.floor, None, cost=1)
+CEIL = elementwise("ceil", np.ceil, None, cost=1)
+ROUND = elementwise("round", np.rint, None, cost=1)  # half to even
+TRUNC = elementwise("trunc", np.trunc, None, cost=1)
 
 # ---- powers, exponentials and logarithms -----------------------------------------------------
 

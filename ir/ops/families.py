@@ -21,6 +21,7 @@ Partial = Callable[..., "Node | int | None"]
 
 NUMERIC = ("float", "int", "uint")
 ANY = (*NUMERIC, "bool")
+POLYNOMIAL = 10  # scalar operations of exp, log, division and their like
 
 
 def narrow(x: Any) -> Any:
@@ -66,12 +67,13 @@ def elementwise(
     kinds: Sequence[str] = ("float",),
     result: DType | None = None,
     infer: Callable[..., Type] | None = None,
-    cost: int = 1,
+    cost: int | None = None,
 ) -> Op:
     """An op on equal shapes; `partials[i](y, *inputs)` is ∂y/∂inputs[i].
 
     partials=None marks an op without derivative (comparison, rounding, integer logic). The scalar
-    operation of the loop language has the op's own name.
+    operation of the loop language has the op's own name. cost defaults to that of a polynomial for
+    ops that only floats have, else to one operation.
     """
 
     def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
@@ -104,7 +106,7 @@ def elementwise(
         jvp if partials is not None else None,
         element=element,
         differentiable=partials is not None,
-        cost=cost,
+        cost=cost or (POLYNOMIAL if tuple(kinds) == ("float",) else 1),
     ))
 
 
