@@ -1,0 +1,171 @@
+"""Loads and stores in LLVM IR: of one element, and of a vector of lanes."""
+
+from __future__ import annotations
+
+import llvmlite.ir as ll
+
+from rlx_py.backends.llvm.address import element_pointer, lane_pointers, offsets
+from rlx_py.backends.llvm.frame import VOID, Frame, numbers
+from rlx_py.backends.llvm.scalars import (
+    I32,
+    apply,
+    from_memory,
+    intrinsic,
+    lanes_of,
+    like,
+    memory_type,
+    splat,
+    suffix,
+    to_memory,
+)
+from rlx_py.ir.index import Index
+from rlx_py.ir.kernel import Buffer, Load, Store
+from rlx_py.ir.lanes import index_varies
+
+# A window wider than this many vectors is gathered instead.
+WINDOW = 4
+
+
+def load(f: Frame, expr: Load) -> ll.Value:
+    """The loaded value; 0 where the guard is false, without touching memory."""
+    guard = f.value(expr.guard) if expr.guard is not None else None
+    lanes = f.lanes
+    if lanes is not None and (
+        index_varies(expr.index, lanes.var, lanes.varying)
+        or (guard is not None and lanes_of(guard))
+    ):
+        raw = _load_lanes(f, expr.buffer, expr.index, guard)
+    elif guard is None:
+        raw = _load_one(f, expr.buffer, expr.index)
+    else:
+        raw = _load_guarded(f, expr, guard)
+    return from_memory(f.b, raw, expr.dtype)
+
+
+def _load_one(f: Frame, buffer: Buffer, index: Index) -> ll.Value:
+    pointer = element_pointer(f, buffer, index)
+    kind = memory_type(buffer.dtype)
+    return f.b.load(pointer, typ=kind, align=buffer.dtype.itemsize)
+
+
+def _load_guarded(f: Frame, expr: Load, guard: ll.Value) -> ll.Value:
+    b, before = f.b, f.b.block
+    with f.where(guard):
+        loaded = _load_one(f, expr.buffer, expr.index)
+        inside = b.block
+    value = b.phi(loaded.type)
+    value.add_incoming(like(loaded, 0), before)
+    value.add_incoming(loaded, inside)
+    return value
+
+
+def _mask(f: Frame, guard: ll.Value | None) -> ll.Value | None:
+    """The lanes that run; None is all."""
+    assert f.lanes is not None
+    if guard is None:
+        return f.lanes.mask
+    guard = splat(f.b, guard, f.lanes.count)
+    return guard if f.lanes.mask is None else f.b.and_(guard, f.lanes.mask)
+
+
+def _load_lanes(f: Frame, buffer: Buffer, index: Index, guard: ll.Value | None) -> ll.Value:
+    assert f.lanes is not None
+    b, count = f.b, f.lanes.count
+    element = memory_type(buffer.dtype)
+    kind = ll.VectorType(element, count)
+    align = buffer.dtype.itemsize
+    distances = offsets(f, index)
+    mask = _mask(f, guard)
+    if distances == tuple(range(count)):
+        pointer = element_pointer(f, buffer, index)
+        if mask is None:
+            return b.load(pointer, typ=kind, align=align)
+        name = f"llvm.masked.load.{suffix(kind)}.p0"
+        return intrinsic(b, name, kind, [pointer, I32(align), mask, _zeros(kind)])
+    if distances is not None and guard is None:
+        window = _load_window(f, buffer, index, distances)
+        if window is not None:
+            return window
+    pointers = lane_pointers(f, buffer, index)
+    name = f"llvm.masked.gather.{suffix(kind)}.v{count}p0"
+    every = mask if mask is not None else f.mask(count)
+    return intrinsic(b, name, kind, [pointers, I32(align), every, _zeros(kind)])
+
+
+def _load_window(
+    f: Frame, buffer: Buffer, index: Index, distances: tuple[int, ...]
+) -> ll.Value | None:
+    """All elements from the least to the greatest that the lanes want, and a shuffle.
+
+    Those between belong to the buffer too, since the outer ones do.
+    """
+    assert f.lanes is not None
+    count = f.lanes.count
+    if f.lanes.mask is not None:
+        active = [bool(bit.constant) for bit in f.lanes.mask.constant]
+        distances = tuple(d if on else 0 for d, on in zip(distances, active, strict=True))
+    low, high = min(distances), max(distances)
+    if high == low:
+        return splat(f.b, _load_one(f, buffer, index), count)
+    if high - low >= WINDOW * count:
+        return None
+    element = memory_type(buffer.dtype)
+    kind = ll.VectorType(element, high - low + 1)
+    pointer = element_pointer(f, buffer, index)
+    if low:
+        pointer = f.b.gep(pointer, [I32(low)], source_etype=element)
+    loaded = f.b.load(pointer, typ=kind, align=buffer.dtype.itemsize)
+    places = numbers([d - low for d in distances])
+    return f.b.shuffle_vector(loaded, ll.Constant(kind, ll.Undefined), places)
+
+
+def _zeros(kind: ll.VectorType) -> ll.Constant:
+    zero = 0.0 if not isinstance(kind.element, ll.IntType) else 0
+    return ll.Constant(kind, [kind.element(zero)] * kind.count)
+
+
+def store(f: Frame, stmt: Store) -> None:
+    """Write the value, or combine it into what is there; not at all where the guard is false."""
+    guard = f.value(stmt.guard) if stmt.guard is not None else None
+    if f.lanes is not None:
+        _store_lanes(f, stmt, guard)
+    elif guard is None:
+        _store_one(f, stmt)
+    else:
+        with f.where(guard):
+            _store_one(f, stmt)
+
+
+def _store_one(f: Frame, stmt: Store) -> None:
+    value, dtype = f.value(stmt.value), stmt.buffer.dtype
+    if stmt.combine is not None:
+        old = from_memory(f.b, _load_one(f, stmt.buffer, stmt.index), dtype)
+        value = apply(f.b, stmt.combine, dtype, [old, value])
+    pointer = element_pointer(f, stmt.buffer, stmt.index)
+    f.b.store(to_memory(f.b, value, dtype), pointer, align=dtype.itemsize)
+
+
+def _store_lanes(f: Frame, stmt: Store, guard: ll.Value | None) -> None:
+    assert f.lanes is not None
+    b, count, dtype = f.b, f.lanes.count, stmt.buffer.dtype
+    value = f.wide(f.value(stmt.value))
+    if stmt.combine is not None:
+        old = from_memory(b, _load_lanes(f, stmt.buffer, stmt.index, guard), dtype)
+        value = apply(b, stmt.combine, dtype, [old, value])
+    value = to_memory(b, value, dtype)
+    mask = _mask(f, guard)
+    align = dtype.itemsize
+    if offsets(f, stmt.index) == tuple(range(count)):
+        pointer = element_pointer(f, stmt.buffer, stmt.index)
+        if mask is None:
+            b.store(value, pointer, align=align)
+            return
+        name = f"llvm.masked.store.{suffix(value.type)}.p0"
+        intrinsic(b, name, VOID, [value, pointer, I32(align), mask])
+        return
+    pointers = lane_pointers(f, stmt.buffer, stmt.index)
+    name = f"llvm.masked.scatter.{suffix(value.type)}.v{count}p0"
+    every = mask if mask is not None else f.mask(count)
+    intrinsic(b, name, VOID, [value, pointers, I32(align), every])
+
+
