@@ -17,7 +17,7 @@ from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.types import i64
 from rlx_py.passes.decompose import expand_active
 from rlx_py.passes.ranges import range_of
-from rlx_py.passes.simplify import simplify
+from rlx_py.passes.simplify import BEFORE_DIFFERENTIATION, simplify
 
 SINGULAR = ("zero", "ieee", "report")
 
@@ -38,6 +38,7 @@ class ChainRule:
             raise ArgumentError(f"singular={self.singular!r} is not one of {', '.join(SINGULAR)}")
 
     def __call__(self, ct: Node, partial: Node) -> Node:
+        """ct · partial under the mode of singular points."""
         if self.singular == "ieee" or range_of(partial).finite:
             return MUL(ct, partial)
         if self.singular == "report":
@@ -98,7 +99,8 @@ def leaves_of(graph: Graph, wrt: str | Iterable[str] | None) -> dict[str, Node]:
 
 def prepared(graph: Graph, wrt: Iterable[Node], lacks_rule: Callable[[Op], bool]) -> Graph:
     """The simplified graph, whose active ops all have the rule asked of them."""
-    return simplify(expand_active(simplify(graph), wrt, lacks_rule))
+    first = simplify(graph, rules=BEFORE_DIFFERENTIATION)
+    return simplify(expand_active(first, wrt, lacks_rule), rules=BEFORE_DIFFERENTIATION)
 
 
 def no_rule(node: Node, mode: str) -> NotDifferentiable:

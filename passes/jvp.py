@@ -27,8 +27,8 @@ Tangent = Any  # Node, None (zero), or a tuple of these for a tuple-typed node
 def jvp(graph: Graph, wrt: Names = None, singular: str = "zero") -> Graph:
     """The graph with tangents: new inputs t_<name>, outputs <output> and t_<output> of each float.
 
-    `wrt` and `singular` as in `vjp` and `grad`. Where a name is taken the prefix becomes t2_, and so
-    on. Raises ArgumentError, DTypeError, NotDifferentiable.
+    `wrt` and `singular` as in `vjp` and `grad`. Where a name is taken the prefix becomes t2_, and
+    so on. Raises ArgumentError, DTypeError, NotDifferentiable.
     """
     leaves = leaves_of(graph, wrt)
     primal = prepared(graph, leaves.values(), lacks_jvp)

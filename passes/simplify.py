@@ -2,42 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import cache
 
 from rlx_py.ir.config import CONFIG, Config
 from rlx_py.ir.graph import Graph, Rewrite, rebuild
 from rlx_py.ir.node import Node, Op
 from rlx_py.passes.fold import fold
-from rlx_py.passes.rules import arithmetic
+from rlx_py.passes.rules import (
+    arithmetic,
+    fastmath,
+    logic,
+    movement,
+    pointwise,
+    recognise,
+    reduction,
+)
 from rlx_py.passes.rules.rule import Rule
 
-SAFE: tuple[Rule, ...] = (*arithmetic.RULES,)
+SAFE: tuple[Rule, ...] = (*arithmetic.RULES, *logic.RULES, *movement.RULES, *reduction.RULES,
+                          *pointwise.RULES)
+BEFORE_DIFFERENTIATION = (*recognise.RULES, *SAFE)
+FAST = (*SAFE, *fastmath.RULES)
 
 
-def simplify(graph: Graph, *, config: Config = CONFIG) -> Graph:
-    """Rewrite to a fixed point, fold constants, merge equal nodes and drop dead ones."""
+def simplify(graph: Graph, *, fast_math: bool = False, rules: tuple[Rule, ...] | None = None,
+             config: Config = CONFIG) -> Graph:
+    """Rewrite to a fixed point, fold constants, merge equal nodes and drop dead ones.
+
+    Results keep their bits, but for the sign of a zero, the order of merged sums, √s·√s and k equal
+    summands, where the new form is the more exact; `fast_math` allows more (rules/fastmath.py).
+    """
     if "simplify" in config.disable:
         return rebuild(graph)
-    return rebuild(graph, rewriter(SAFE, config))
+    chosen = rules or (FAST if fast_math else SAFE)
+    return rebuild(graph, rewriter(chosen, config.disable))
 
 
-def rewriter(rules: Iterable[Rule], config: Config) -> Rewrite:
+@cache
+def rewriter(rules: tuple[Rule, ...], disable: frozenset[str]) -> Rewrite:
     """One rewrite of a node by the first rule that applies."""
-    table: dict[Op, list[Rule]] = {}
-    for rule in rules:
-        if rule.name not in config.disable:
-            for op in rule.ops:
-                table.setdefault(op, []).append(rule)
-    folds = "fold" not in config.disable
+    enabled = [r for r in rules if r.name not in disable]
+    table: dict[Op, tuple[Rule, ...]] = {}
+    for op in dict.fromkeys(op for r in enabled for op in r.ops):
+        table[op] = tuple(r for r in enabled if op in r.ops or not r.ops)
+    general = tuple(r for r in enabled if not r.ops)
+    folds = "fold" not in disable
 
     def rewrite(node: Node) -> Node | None:
         folded = fold(node) if folds else None
         if folded is not None:
             return folded
-        for rule in table.get(node.op, ()):
+        for rule in table.get(node.op, general):
             better = rule.apply(node)
             if better is not None:
                 return better
         return None
 
     return rewrite
+
+

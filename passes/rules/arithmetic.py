@@ -1,7 +1,7 @@
 """Identities of arithmetic that hold for every input, NaN, infinities and −0 included.
 
-So x + 0 stays (−0 + 0 is 0) and x · 0 stays (NaN, ∞); x − 0 and x + −0 go. The powers follow NumPy's
-own shortcuts: x ** 0.5 is sqrt(x), x ** −1 is 1/x.
+So x + 0 stays (−0 + 0 is 0) and x · 0 stays (NaN, ∞); x − 0 and x + −0 go. The powers follow
+NumPy's own shortcuts: x ** 0.5 is sqrt(x), x ** −1 is 1/x.
 """
 
 from __future__ import annotations

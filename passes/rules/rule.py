@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import copysign
+from typing import Any
+
+import ml_dtypes
+import numpy as np
 
 from rlx_py.ir.node import Node, Op
 from rlx_py.ir.ops.constant import scalar_of
+from rlx_py.ir.types import DType
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,3 +44,11 @@ def is_const(node: Node, value: float) -> bool:
     """Whether every element is this number; 0 and −0 differ."""
     found = number_of(node)
     return found is not None and found == value and copysign(1, found) == copysign(1, value)
+
+
+def largest_exact(dtype: DType) -> int:
+    """The largest k such that every integer 0 … k is a value of the type."""
+    if dtype.is_float:
+        finfo: Any = ml_dtypes.finfo
+        return int(2 ** (finfo(dtype.numpy).nmant + 1))
+    return int(np.iinfo(dtype.numpy).max) if dtype.is_int else 1
