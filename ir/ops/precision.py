@@ -1,0 +1,42 @@
+"""Composites on f16 and bf16 compute in f32 and round once, at their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from rlx_py.ir.errors import DTypeError, ShapeError
+from rlx_py.ir.node import Node, require_float
+from rlx_py.ir.ops.operand import convert
+from rlx_py.ir.types import TensorType
+
+
+def in_compute_type(decompose: Callable[..., Any]) -> Callable[..., Any]:
+    """The decomposition over inputs in their compute type; results in the type of the floats."""
+
+    @wraps(decompose)
+    def run(*inputs: Node, **attrs: Any) -> Any:
+        dtype = next(n.dtype for n in inputs if n.dtype.is_float)
+        if dtype.compute is dtype:
+            return decompose(*inputs, **attrs)
+        found = decompose(*(convert(n, n.dtype.compute) for n in inputs), **attrs)
+        if isinstance(found, Node):
+            return convert(found, dtype)
+        return tuple(convert(part, dtype) for part in found)
+
+    return run
+
+
+def require_floats(op: str, *types: TensorType) -> None:
+    """Refuse operands that are not all of one float type."""
+    for t in types:
+        require_float(op, t.dtype)
+        if t.dtype is not types[0].dtype:
+            raise DTypeError(f"operands differ in element type: {types[0]} and {t}")
+
+
+def require_shape(what: str, type: TensorType, shape: tuple[int, ...]) -> None:
+    """Refuse another shape."""
+    if type.shape != shape:
+        raise ShapeError(f"{what} must have shape {shape}, not {type}")
