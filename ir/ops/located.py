@@ -1,0 +1,29 @@
+"""Typed errors of user-level functions name the function and the user's own line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from rlx_py.ir.errors import RLXError
+from rlx_py.ir.node import at, user_location
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def located(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose errors carry its name and the line of its caller."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except RLXError as error:
+            if "\n  at " in str(error):
+                raise
+            message = f"{function.__name__}: {error}{at(user_location())}"
+            raise error.__class__(message) from None
+
+    return run

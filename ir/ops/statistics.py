@@ -1,0 +1,141 @@
+"""Composites over axes with rules of their own at singular points: variance, norm, logsumexp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, prod
+
+from rlx_py.ir.node import Chain, Node, Op, register
+from rlx_py.ir.ops.compare import EQ, LT
+from rlx_py.ir.ops.elementwise import (
+    ABS,
+    ADD,
+    DIV,
+    EXP,
+    LOG,
+    MUL,
+    SELECT,
+    SQRT,
+    STOP_GRADIENT,
+    SUB,
+    fill,
+)
+from rlx_py.ir.ops.families import composite
+from rlx_py.ir.ops.movement import reshaped, sliced
+from rlx_py.ir.ops.precision import in_compute_type
+from rlx_py.ir.ops.reduce import REDUCE_MAX, Sizes, kept_axes, reduced, total, widened
+from rlx_py.ir.types import TensorType, Type
+
+FLOAT = ("float",)
+
+
+def _count(x: Node, axes: Sizes) -> int:
+    return prod(x.shape[a] for a in axes)
+
+
+# ---- deviation and variance ------------------------------------------------------------------
+
+
+def _infer_deviation(x: TensorType, *, axes: Sizes) -> Type:
+    reduced("deviation", FLOAT, empty=True)(x, axes=axes)
+    return x
+
+
+@in_compute_type
+def _deviation(x: Node, *, axes: Sizes) -> Node:
+    """d − mean d with d = x − x₀, so that what is constant along the axes deviates by exactly 0."""
+    if not x.size:
+        return x
+    stop = tuple(1 if i in axes else d for i, d in enumerate(x.shape))
+    first = sliced(x, (0,) * x.rank, stop, (1,) * x.rank)
+    first = reshaped(first, tuple(x.shape[i] for i in kept_axes(x.rank, axes)))
+    d = SUB(x, widened(first, x, axes))
+    sum_d = total(d, axes)
+    return SUB(d, widened(DIV(sum_d, fill(sum_d, _count(x, axes))), x, axes))
+
+
+def _deviation_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    """x − mean x is linear and symmetric."""
+    return (DEVIATION(ct, **node.attrs),)
+
+
+def _deviation_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    (t,) = tangents
+    return None if t is None else DEVIATION(t, **node.attrs)
+
+
+DEVIATION = composite("deviation", _infer_deviation, _deviation, vjp=_deviation_vjp,
+                      jvp=_deviation_jvp)
+
+
+def _infer_variance(x: TensorType, *, axes: Sizes, ddof: int) -> Type:
+    return reduced("variance", FLOAT, empty=True)(x, axes=axes)
+
+
+@in_compute_type
+def _variance(x: Node, *, axes: Sizes, ddof: int) -> Node:
+    d = DEVIATION(x, axes=axes)
+    squares = total(MUL(d, d), axes)
+    return DIV(squares, fill(squares, max(_count(x, axes) - ddof, 0)))
+
+
+def _variance_partial(node: Node) -> Node:
+    """2(x − mean x)/(n − ddof)."""
+    (x,), axes = node.inputs, node.attrs["axes"]
+    d = DEVIATION(x, axes=axes)
+    return DIV(ADD(d, d), fill(d, max(_count(x, axes) - node.attrs["ddof"], 0)))
+
+
+def _folded(name: str, infer: Callable[..., Type], decompose: Callable[..., Node],
+            partial: Callable[[Node], Node]) -> Op:
+    """A composite over axes whose element's partial derivative is `partial(node)`."""
+
+    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+        (x,) = node.inputs
+        return (chain(widened(ct, x, node.attrs["axes"]), partial(node)),)
+
+    def jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+        (t,) = tangents
+        return None if t is None else total(chain(t, partial(node)), node.attrs["axes"])
+
+    return register(Op(name, infer, None, vjp, jvp, decompose=decompose))
+
+
+VARIANCE = _folded("variance", _infer_variance, _variance, _variance_partial)
+
+# ---- norm ------------------------------------------------------------------------------------
+
+
+@in_compute_type
+def _norm(x: Node, *, axes: Sizes) -> Node:
+    return SQRT(total(MUL(x, x), axes))
+
+
+def _direction(node: Node) -> Node:
+    """x/‖x‖; at x = 0 it is 0, by a division by infinity that is smooth to derivatives."""
+    (x,) = node.inputs
+    length = SELECT(EQ(node, fill(node, 0)), fill(node, inf), node)
+    return DIV(x, widened(length, x, node.attrs["axes"]))
+
+
+NORM = _folded("norm", reduced("norm", FLOAT, empty=True), _norm, _direction)
+
+# ---- logsumexp -------------------------------------------------------------------------------
+
+
+@in_compute_type
+def _logsumexp(x: Node, *, axes: Sizes) -> Node:
+    largest = REDUCE_MAX(x, axes=axes) if axes else x
+    finite = LT(ABS(largest), fill(largest, inf))
+    shift = STOP_GRADIENT(SELECT(finite, largest, fill(largest, 0)))
+    return ADD(LOG(total(EXP(SUB(x, widened(shift, x, axes))), axes)), shift)
+
+
+def _softmax(node: Node) -> Node:
+    """exp(x − y); 0 over a row that is −inf everywhere."""
+    (x,) = node.inputs
+    safe = SELECT(EQ(node, fill(node, -inf)), fill(node, inf), node)
+    return EXP(SUB(x, widened(safe, x, node.attrs["axes"])))
+
+
+LOGSUMEXP = _folded("logsumexp", reduced("logsumexp", FLOAT, empty=False), _logsumexp, _softmax)
