@@ -1,0 +1,46 @@
+"""What a backend is: something that makes a runner of a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlx_py.ir.graph import Graph
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one call takes.
+
+    flops: multiplications and additions of products, one each, and one for every other scalar
+    operation. bytes_moved: what kernels read and write, each element once a kernel. arena_bytes:
+    memory for intermediates, scratch of all threads included.
+    """
+
+    flops: int
+    bytes_moved: int
+    arena_bytes: int
+    kernels: int
+
+
+class Runner(Protocol):
+    """A graph that can be run on checked arrays."""
+
+    def run(self, arrays: dict[str, Array], out: dict[str, Array]) -> None:
+        """Read leaves by name; write outputs, and the next values of params and state in place."""
+
+    def cost(self) -> Cost:
+        """What one call takes."""
+
+
+class Backend(Protocol):
+    """A target that graphs are compiled for."""
+
+    name: str
+
+    def compile(self, graph: Graph, *, threads: int | None, fast_math: bool) -> Runner:
+        """A runner of the graph; BackendError where the target is absent or can't run it."""

@@ -1,0 +1,69 @@
+"""backend="cpu": the pipeline from a graph to native code in this process."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from rlx_py.backends.base import Array, Cost
+from rlx_py.backends.llvm.jit import CompiledProgram, compile_program
+from rlx_py.backends.llvm.layout import arena_bytes
+from rlx_py.backends.llvm.targets import Target, host
+from rlx_py.backends.llvm.tile import choose_tile
+from rlx_py.ir.config import CONFIG
+from rlx_py.ir.graph import Graph
+from rlx_py.ir.kernel import Program
+from rlx_py.passes.contract import TileTarget, expand_contract
+from rlx_py.passes.cost import bytes_moved, flops
+from rlx_py.passes.decompose import decompose
+from rlx_py.passes.expand_math import expand_math
+from rlx_py.passes.lower import lower
+from rlx_py.passes.memory import check_plan, plan_memory
+from rlx_py.passes.pipeline import run_steps
+from rlx_py.passes.schedule import CpuTarget, schedule
+from rlx_py.passes.simplify import simplify
+
+
+def program_for(graph: Graph, target: Target, *, fast_math: bool = False) -> Program:
+    """The scheduled, planned loops of a graph on a target."""
+    primitive = run_steps(graph, (
+        ("simplify", partial(simplify, fast_math=fast_math)),
+        ("decompose", decompose),
+        ("simplify", partial(simplify, fast_math=fast_math)),
+    ))
+    program = run_steps(lower(primitive), (
+        ("schedule", partial(schedule, target=CpuTarget(target.vector_bytes))),
+        ("expand_contract", partial(expand_contract, target=tile_target(target))),
+        ("expand_math", expand_math),
+        ("plan_memory", plan_memory),
+    ))
+    if CONFIG.check:
+        check_plan(program)
+    return program
+
+
+class CpuRunner:
+    """Native code of one graph."""
+
+    def __init__(self, program: Program, compiled: CompiledProgram) -> None:
+        self.program, self.compiled = program, compiled
+
+    def run(self, arrays: dict[str, Array], out: dict[str, Array]) -> None:
+        """One foreign call."""
+        self.compiled.run(arrays, out)
+
+    def cost(self) -> Cost:
+        """Counted from the loops."""
+        return Cost(flops(self.program), bytes_moved(self.program),
+                    arena_bytes(self.program, self.compiled.threads), len(self.program.kernels))
+
+
+class CpuBackend:
+    """backend="cpu"."""
+
+    name = "cpu"
+
+    def compile(self, graph: Graph, *, threads: int | None, fast_math: bool) -> CpuRunner:
+        """Machine code for this process."""
+        target = host()
+        program = program_for(graph, target, fast_math=fast_math)
+        return CpuRunner(program, compile_program(program, target=target, threads=threads))

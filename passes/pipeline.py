@@ -1,0 +1,46 @@
+"""The passes in the order they run, as lists one can read, with what RLX_* variables show of them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from rlx_py.ir.config import CONFIG, Config
+from rlx_py.ir.graph import Graph
+from rlx_py.ir.kernel import Program, show
+
+T = TypeVar("T", Graph, Program)
+Step = tuple[str, Callable[[T], T]]
+
+
+def run_steps(value: T, steps: Sequence[Step[T]], config: Config = CONFIG) -> T:
+    """Apply passes in order; those that RLX_DISABLE names are left out."""
+    for name, step in steps:
+        if name in config.disable:
+            continue
+        start = time.perf_counter()
+        before, value = value, step(value)
+        if config.debug or config.dump_dir:
+            _report(name, before, value, time.perf_counter() - start, config)
+    return value
+
+
+def size(value: Graph | Program) -> int:
+    """Nodes of a graph, kernels of a program."""
+    return len(value.nodes) if isinstance(value, Graph) else len(value.kernels)
+
+
+def _report(name: str, before: Graph | Program, after: Graph | Program, seconds: float,
+            config: Config) -> None:
+    if config.debug:
+        print(f"rlx {after.name}: {name} {size(before)} -> {size(after)}, "
+              f"{seconds * 1e3:.1f} ms", file=sys.stderr)
+    text = show(after) if isinstance(after, Program) else str(after)
+    if config.debug >= (4 if isinstance(after, Program) else 2):
+        print(text, file=sys.stderr)
+    if config.dump_dir:
+        config.dump_dir.mkdir(parents=True, exist_ok=True)
+        number = len(list(config.dump_dir.iterdir()))
+        (config.dump_dir / f"{number:03d}-{after.name}-{name}.txt").write_text(text + "\n")
