@@ -60,6 +60,7 @@ i32 = DType("i32", "int", 32, np.dtype(np.int32))
 i8 = DType("i8", "int", 8, np.dtype(np.int8))
 u32 = DType("u32", "uint", 32, np.dtype(np.uint32))
 u8 = DType("u8", "uint", 8, np.dtype(np.uint8))
+u16 = DType("u16", "uint", 16, np.dtype(np.uint16))  # in kernels only: the bits of f16 and bf16
 bool_ = DType("bool", "bool", 1, np.dtype(np.bool_))
 
 DTYPES: dict[str, DType] = {
