@@ -34,7 +34,7 @@ from rlx_py.ir.kernel import (
 class Copier:
     """Copies bodies under one binding of loop variables and one renaming of locals.
 
-    Locals that a copied body sets get fresh names; others keep theirs unless `locals` says more.
+    Locals that a copied body declares get fresh names; others keep theirs unless `locals` says more.
     """
 
     def __init__(self, binding: Mapping[Var, Index],
@@ -49,6 +49,14 @@ class Copier:
 
     def body(self, body: Iterable[Stmt]) -> tuple[Stmt, ...]:
         """A copy of statements."""
+        body = tuple(body)
+        for local in declared(body):
+            if local not in self.locals:
+                self.locals[local] = Local(local.dtype)
+                self.values[local] = Read(self.locals[local])
+        return self._body(body)
+
+    def _body(self, body: Iterable[Stmt]) -> tuple[Stmt, ...]:
         return tuple(map(self.stmt, body))
 
     def index(self, index: Index) -> Index:
@@ -62,11 +70,8 @@ class Copier:
     def _guard(self, value: Value | None) -> Value | None:
         return None if value is None else self.value(value)
 
-    def _fresh(self, local: Local) -> Local:
-        if local not in self.locals:
-            self.locals[local] = Local(local.dtype)
-            self.values[local] = Read(self.locals[local])
-        return self.locals[local]
+    def _renamed(self, local: Local) -> Local:
+        return self.locals.get(local, local)
 
     def expr(self, e: Expr) -> Expr:
         """A copied expression."""
@@ -88,10 +93,10 @@ class Copier:
         match s:
             case Let(local, expr):
                 copied = self.expr(expr)
-                return Let(self._fresh(local), copied)
+                return Let(self._renamed(local), copied)
             case Set(local, value, combine):
                 copied_value = self.value(value)
-                return Set(self._fresh(local), copied_value, combine)
+                return Set(self._renamed(local), copied_value, combine)
             case Store(buffer, index, value, combine, guard):
                 return Store(buffer, self.index(index), self.value(value), combine,
                              self._guard(guard))
@@ -99,21 +104,34 @@ class Copier:
                 fresh = Var(var.name, var.extent)
                 nested = Copier({**self.binding, var: Index(0, ((fresh, 1),))})
                 nested.values, nested.locals = self.values, self.locals
-                return For(fresh, nested.body(inner), axis)
+                return For(fresh, nested._body(inner), axis)
             case While(condition, inner, bound):
-                return While(self._fresh(condition), self.body(inner), bound)
+                return While(self._renamed(condition), self._body(inner), bound)
             case If(condition, inner):
-                return If(self.value(condition), self.body(inner))
+                return If(self.value(condition), self._body(inner))
             case Contract():
                 return replace(
-                    s, a=Operand(self.body(s.a.body), self.value(s.a.value)),
-                    b=Operand(self.body(s.b.body), self.value(s.b.value)),
-                    epilogue=self.body(s.epilogue))
+                    s, a=Operand(self._body(s.a.body), self.value(s.a.value)),
+                    b=Operand(self._body(s.b.body), self.value(s.b.value)),
+                    epilogue=self._body(s.epilogue))
             case Tile():
                 return replace(s, a=self._strided(s.a), b=self._strided(s.b),
                                out=self._strided(s.out))
             case _:
                 return s
+
+
+def declared(body: Iterable[Stmt]) -> set[Local]:
+    """The locals a body declares: by Let, or by a plain Set before anything reads them."""
+    inside: set[Local] = set()
+    outside: set[Local] = set()
+    for s in walk(body):
+        outside.update(r for r in reads(s) if r not in inside)
+        if isinstance(s, Let):
+            inside.add(s.local)
+        elif isinstance(s, Set) and s.local not in outside | inside:
+            (outside if s.combine else inside).add(s.local)
+    return inside - outside
 
 
 def copied(body: Iterable[Stmt], binding: Mapping[Var, Index],

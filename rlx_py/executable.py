@@ -131,8 +131,7 @@ class Executable:
         """Run once on the inputs by name, updating the state's arrays in place."""
         values = self._checked(inputs, self._inputs, {})
         for name, value in values.items():
-            if any(np.may_share_memory(value, state.arrays[k]) for k in self._changed
-                   if value.base is not None or value is state.arrays[k]):
+            if self._aliases(value, state):
                 values[name] = value.copy()
         held = state.arrays
         for name, type in self._leaves.items():
@@ -165,6 +164,13 @@ class Executable:
                         raise ArgumentError(f"{self.graph.name!r}: {name!r} is missing")
                     values[name] = defaults[name]
         return values
+
+    def _aliases(self, value: Array, state: State) -> bool:
+        """Whether an input is memory that the step will change; only views can hide that."""
+        changed = (state.arrays[k] for k in self._changed if k in state.arrays)
+        if value.base is None:
+            return any(value is a for a in changed)
+        return any(np.may_share_memory(value, a) for a in changed)
 
     def _allocate(self, out: Mapping[str, Array] | None,
                   values: Mapping[str, Array]) -> dict[str, Array]:
