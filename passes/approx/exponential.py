@@ -43,8 +43,8 @@ class Range:
 
 
 RANGES = {
-    "f32": Range(0.6931471824645996, -1.904654299957768e-09, -104.0, 89.0),
-    "f64": Range(0.6931471805599453, 2.3190468138462996e-17, -746.0, 710.0),
+    "f32": Range(0.6931471824645996, -1.904654299957768e-09, -104.0, 91.0),
+    "f64": Range(0.6931471805599453, 2.3190468138462996e-17, -746.0, 712.0),
 }
 
 
@@ -103,16 +103,24 @@ def exp2(s: Scalars[T], x: T, dtype: str) -> T:
     return s.mul(s.mul(p, scale), scale)
 
 
+def exp_moderate(s: Scalars[T], x: T, dtype: str) -> tuple[T, T]:
+    """(p, 2^k) with e^x = p 2^k, where e^x is far from both ends of the range."""
+    limits = RANGES[dtype]
+    k, scale = round_biased(s, x, LOG2_E, FORMATS[dtype])
+    r = s.fma(k, s.const(-limits.ln2_high, dtype), x)
+    r = s.fma(k, s.const(-limits.ln2_low, dtype), r)
+    tail = s.fma(s.mul(r, r), polynomial(s, r, EXPM1[dtype], dtype), r)
+    return s.add(tail, s.const(1.0, dtype)), scale
+
+
 def expm1(s: Scalars[T], x: T, dtype: str) -> T:
     """e^x - 1 = 2^k (e^r - 1) + (2^k - 1); halved inside so that 2^k never overflows early."""
     limits, form = RANGES[dtype], FORMATS[dtype]
-    lowest = -(form.mantissa + 3.0)
-    clamped = clamp(s, x, lowest, limits.highest, dtype)
+    clamped = clamp(s, x, -(form.mantissa + 3.0), limits.highest, dtype)
     k, half = round_biased(s, clamped, LOG2_E, form, offset=-1)
     high = s.fma(k, s.const(-limits.ln2_high, dtype), clamped)
     r, low = fast_two_sum(s, high, s.mul(k, s.const(-limits.ln2_low, dtype)))
-    square = s.mul(r, r)
-    p = s.add(r, s.fma(square, polynomial(s, r, EXPM1[dtype], dtype), low))
+    p = s.add(r, s.fma(s.mul(r, r), polynomial(s, r, EXPM1[dtype], dtype), low))
     large = s.fma(p, half, s.sub(half, s.const(0.5, dtype)))
     return s.select(s.eq(k, s.const(0.0, dtype)), p, s.add(large, large))
 

@@ -115,21 +115,29 @@ def log10(s: Scalars[T], x: T, dtype: str) -> T:
 
 
 def log1p(s: Scalars[T], x: T, dtype: str) -> T:
-    """log(1 + x): e comes from the rounded 1 + x, f = 2^-e x + (2^-e - 1) from x itself."""
+    """log(1 + x)."""
+    return log1p_sum(s, (x, s.const(0.0, dtype)), dtype)
+
+
+def log1p_sum(s: Scalars[T], x: Pair[T], dtype: str) -> T:
+    """log(1 + x₀ + x₁): e is that of 1 + x₀ rounded, f = 2^-e x + (2^-e - 1) from x itself."""
     form = FORMATS[dtype]
     one = s.const(1.0, dtype)
-    total = s.add(one, x)
+    total = s.add(one, x[0])
     e, m = split_exponent(s, total, form)
     # Where e is large the 1 does not matter, and 2^-e may be below the normal range.
     near = s.lt(total, s.const(2.0 ** (form.mantissa + 2), dtype))
     zero = s.const(0, form.integer)
     scale = power_of_two(s, s.select(near, s.sub(zero, e), zero), form)
-    f = s.select(near, s.fma(x, scale, s.sub(scale, one)), s.sub(m, one))
+    shift = s.sub(scale, one)
+    f = s.select(near, s.fma(x[0], scale, shift), s.sub(m, one))
+    low = s.fma(x[1], scale, s.fma(x[0], scale, s.sub(shift, f)))
     exponent = s.cast(e, dtype)
-    high, low = LN2_SHORT[dtype]
-    rest = s.fma(exponent, s.const(low, dtype), log1p_rest(s, f, dtype))
-    y = s.fma(exponent, s.const(high, dtype), s.add(f, rest))
-    return s.select(s.eq(x, s.const(0.0, dtype)), x, log_edges(s, total, y, dtype))
+    high_ln2, low_ln2 = (s.const(c, dtype) for c in LN2_SHORT[dtype])
+    rest = s.fma(exponent, low_ln2, log1p_rest(s, f, dtype))
+    rest = s.add(rest, s.select(near, low, s.const(0.0, dtype)))
+    y = s.fma(exponent, high_ln2, s.add(f, rest))
+    return s.select(s.eq(x[0], s.const(0.0, dtype)), x[0], log_edges(s, total, y, dtype))
 
 
 def log_pair(s: Scalars[T], x: T) -> Pair[T]:

@@ -200,6 +200,11 @@ FITS = (
         "sinh x = x + x³ P(x²), |x| <= 1",
     ),
     Fit(
+        "TANH", root(lambda x: (mp.tanh(x) - x) / x**3), root(lambda x: x**3 / mp.tanh(x)),
+        mp.mpf(0), mp.mpf("0.625") ** 2, {"f32": 4, "f64": 11},
+        "tanh x = x + x³ P(x²), |x| <= 0.625",
+    ),
+    Fit(
         "ERF", root(lambda x: mp.erf(x) / x - 1), root(lambda x: x / mp.erf(x)),
         mp.mpf(0), ONE, {"f32": 6, "f64": 13},
         "erf x = x + x P(x²), |x| <= 1",
