@@ -1,0 +1,32 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP := .venv/.installed
+
+.PHONY: demo test bench lint clean
+
+demo: $(SETUP)
+	$(BIN)/python examples/train_digits.py
+
+test: $(SETUP)
+	$(BIN)/python -m pytest -n 2 tests
+
+bench: $(SETUP)
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m benchmarks
+
+lint: .venv/.linted
+	$(BIN)/ruff check .
+	$(BIN)/mypy rlx_py examples benchmarks
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(SETUP): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable ".[test,examples]"
+	touch $@
+
+.venv/.linted: $(SETUP)
+	$(BIN)/python -m pip install --quiet --editable ".[lint]"
+	touch $@
