@@ -237,8 +237,8 @@ RSQRT = elementwise("rsqrt", lambda x: 1 / np.sqrt(x),
 
 
 def _one_minus_square(x: Node) -> Node:
-    """(1 − x)(1 + x), which does not cancel near ±1."""
-    return MUL(SUB(fill(x, 1), x), ADD(fill(x, 1), x))
+    """1 − x², rounded once: exact near ±1, and its own derivative does not cancel near 0."""
+    return FMA(NEG(x), x, fill(x, 1))
 
 
 def _one_plus_square(x: Node) -> Node:
