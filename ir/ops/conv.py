@@ -1,0 +1,320 @@
+"""Convolution (cross-correlation) of any spatial rank, and its two adjoints.
+
+The three ops are the partial maps of one trilinear form Σ dy·w·x, so each one's derivatives are
+the other two and they are closed under differentiation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlx_py.ir.errors import ArgumentError, ShapeError
+from rlx_py.ir.node import Chain, Node, Op, make, require_rank
+from rlx_py.ir.ops.contract import CONTRACT
+from rlx_py.ir.ops.families import add_all, composite
+from rlx_py.ir.ops.located import located
+from rlx_py.ir.ops.movement import REVERSE, permuted, reshaped, spread
+from rlx_py.ir.ops.operand import operands
+from rlx_py.ir.ops.precision import require_floats, require_shape
+from rlx_py.ir.ops.spatial import (
+    check_attributes,
+    crop_trailing,
+    pad_trailing,
+    padding_pairs,
+    per_axis,
+)
+from rlx_py.ir.ops.windows import FOLD, WINDOWS, window_count
+from rlx_py.ir.types import TensorType, Type
+
+Sizes = tuple[int, ...]
+
+
+# ---- types -----------------------------------------------------------------------------------
+
+
+def _output_type(x: TensorType, w: TensorType, *, stride: Sizes, low: Sizes, high: Sizes,
+                 dilation: Sizes, groups: int) -> TensorType:
+    """Type of the convolution of x[N, C, L…] by w[O, C/groups, K…]."""
+    require_floats("conv", x, w)
+    rank = len(stride)
+    for t in (x, w):
+        require_rank("conv", t, rank + 2)
+    check_attributes(rank, 1, stride=stride, dilation=dilation, size=w.shape[2:])
+    if len(low) != rank or len(high) != rank:
+        raise ArgumentError(f"low {low} and high {high} need {rank} entries")
+    if groups < 1:
+        raise ArgumentError(f"groups must be positive, not {groups}")
+    if x.shape[1] % groups or w.shape[0] % groups:
+        raise ShapeError(f"{groups} groups do not divide {x.shape[1]} input and {w.shape[0]} "
+                         "output channels")
+    if w.shape[1] * groups != x.shape[1]:
+        raise ShapeError(f"{groups} groups of {w.shape[1]} channels in {w} do not make the "
+                         f"{x.shape[1]} channels of {x}")
+    padded = tuple(n + a + b for n, a, b in zip(x.shape[2:], low, high, strict=True))
+    counts = tuple(map(window_count, padded, w.shape[2:], stride, dilation))
+    return x.with_shape((x.shape[0], w.shape[0], *counts))
+
+
+def _infer_conv(x: TensorType, w: TensorType, **attrs: Any) -> Type:
+    return _output_type(x, w, **attrs)
+
+
+def _infer_backward_input(dy: TensorType, w: TensorType, *, shape: Sizes, groups: int,
+                          **attrs: Any) -> Type:
+    require_rank("conv_backward_input", dy, len(shape) + 2)
+    require_rank("conv_backward_input", w, len(shape) + 2)
+    x = dy.with_shape((dy.shape[0], w.shape[1] * groups, *shape))
+    require_shape("dy", dy, _output_type(x, w, groups=groups, **attrs).shape)
+    return x
+
+
+def _infer_backward_weight(x: TensorType, dy: TensorType, *, size: Sizes, groups: int,
+                           **attrs: Any) -> Type:
+    require_rank("conv_backward_weight", x, len(size) + 2)
+    require_rank("conv_backward_weight", dy, len(size) + 2)
+    if groups < 1 or x.shape[1] % groups:
+        raise ShapeError(f"{groups} groups do not divide {x.shape[1]} channels")
+    w = dy.with_shape((dy.shape[1], x.shape[1] // groups, *size))
+    require_floats("conv_backward_weight", x, dy)
+    require_shape("dy", dy, _output_type(x, w, groups=groups, **attrs).shape)
+    return w
+
+
+# ---- products --------------------------------------------------------------------------------
+
+
+def _split(node: Node, axis: int, groups: int) -> Node:
+    """Axis C as (groups, C/groups); nothing for one group, so that no batch axis of 1 appears."""
+    if groups == 1:
+        return node
+    shape = node.shape
+    return reshaped(node, (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1:]))
+
+
+def _product(a: Node, b: Node, groups: int, a_axes: Sizes, b_axes: Sizes) -> Node:
+    """Contraction within each group: axis 0 of a and axis 1 of b hold the groups, if several.
+
+    Axes are those of the unsplit operands' last form: [channels of a group first].
+    """
+    s = int(groups > 1)
+    batch = ((0,), (1,)) if s else ((), ())
+    return CONTRACT(a, b, batch=batch, contract=(tuple(i + s for i in a_axes),
+                                                 tuple(i + s for i in b_axes)))
+
+
+def _channels_second(y: Node, groups: int, moved: int) -> Node:
+    """[(G,) c, t…, n, p…] with `moved` axes t → [n, G·c, p…, t…]."""
+    s = int(groups > 1)
+    batch = s + 1 + moved
+    order = (batch, *range(s + 1), *range(batch + 1, y.rank), *range(s + 1, batch))
+    y = permuted(y, order)
+    if not s:
+        return y
+    return reshaped(y, (y.shape[0], y.shape[1] * y.shape[2], *y.shape[3:]))
+
+
+def _correlate(w: Node, windows: Node, groups: int, over: int) -> Node:
+    """Σ over axis `over` of w[O, C/groups, K…] and its taps of windows[N, ·, P…, K…]."""
+    d = w.rank - 2
+    taps, places = tuple(range(2, 2 + d)), tuple(range(2 + d, 2 + 2 * d))
+    product = _product(_split(w, 0, groups), _split(windows, 1, groups), groups,
+                       (over, *taps), (1, *places))
+    return _channels_second(product, groups, 0)
+
+
+def _conv(x: Node, w: Node, *, stride: Sizes, low: Sizes, high: Sizes, dilation: Sizes,
+          groups: int) -> Node:
+    windows = WINDOWS(pad_trailing(x, low, high), size=w.shape[2:], stride=stride,
+                      dilation=dilation)
+    return _correlate(w, windows, groups, 1)
+
+
+def _conv_backward_input(dy: Node, w: Node, *, shape: Sizes, stride: Sizes, low: Sizes,
+                         high: Sizes, dilation: Sizes, groups: int) -> Node:
+    """Stride 1: dy correlated with the flipped kernel. Else fold, where no product is with the
+    zeros that a stride would put between the elements of dy."""
+    d, size = len(stride), w.shape[2:]
+    if all(s == 1 for s in stride):
+        reach = tuple(a * (k - 1) for a, k in zip(dilation, size, strict=True))
+        wide = pad_trailing(dy, tuple(r - a for r, a in zip(reach, low, strict=True)),
+                            tuple(r - a for r, a in zip(reach, high, strict=True)))
+        windows = WINDOWS(wide, size=size, stride=stride, dilation=dilation)
+        return _correlate(REVERSE(w, axes=tuple(range(2, 2 + d))), windows, groups, 0)
+    columns = _product(_split(w, 0, groups), _split(dy, 1, groups), groups, (0,), (1,))
+    full = tuple(n + a + b for n, a, b in zip(shape, low, high, strict=True))
+    folded = FOLD(_channels_second(columns, groups, d), shape=full, size=size, stride=stride,
+                  dilation=dilation)
+    return crop_trailing(folded, low, high)
+
+
+def _conv_backward_weight(x: Node, dy: Node, *, size: Sizes, stride: Sizes, low: Sizes,
+                          high: Sizes, dilation: Sizes, groups: int) -> Node:
+    d, s = len(size), int(groups > 1)
+    windows = WINDOWS(pad_trailing(x, low, high), size=size, stride=stride, dilation=dilation)
+    places = tuple(range(2 + s, 2 + s + d))
+    batch = ((1,), (1,)) if s else ((), ())
+    product = CONTRACT(_split(dy, 1, groups), _split(windows, 1, groups), batch=batch,
+                       contract=((0, *places), (0, *places)))
+    return reshaped(product, (dy.shape[1], x.shape[1] // groups, *size))
+
+
+# ---- derivatives -----------------------------------------------------------------------------
+
+
+def _shared(node: Node) -> dict[str, Any]:
+    return {k: node.attrs[k] for k in ("stride", "low", "high", "dilation", "groups")}
+
+
+def _conv_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    x, w = node.inputs
+    return (CONV_BACKWARD_INPUT(ct, w, shape=x.shape[2:], **_shared(node)),
+            CONV_BACKWARD_WEIGHT(x, ct, size=w.shape[2:], **_shared(node)))
+
+
+def _backward_input_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    dy, w = node.inputs
+    return (CONV(ct, w, **_shared(node)),
+            CONV_BACKWARD_WEIGHT(ct, dy, size=w.shape[2:], **_shared(node)))
+
+
+def _backward_weight_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    x, dy = node.inputs
+    return (CONV_BACKWARD_INPUT(dy, ct, shape=x.shape[2:], **_shared(node)),
+            CONV(x, ct, **_shared(node)))
+
+
+def _bilinear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    """f(ta, b) + f(a, tb)."""
+    (a, b), (ta, tb) = node.inputs, tangents
+    return add_all([None if ta is None else make(node.op, (ta, b), node.attrs),
+                    None if tb is None else make(node.op, (a, tb), node.attrs)])
+
+
+CONV: Op = composite("conv", _infer_conv, _conv, vjp=_conv_vjp, jvp=_bilinear_jvp)
+CONV_BACKWARD_INPUT: Op = composite(
+    "conv_backward_input", _infer_backward_input, _conv_backward_input, vjp=_backward_input_vjp,
+    jvp=_bilinear_jvp)
+CONV_BACKWARD_WEIGHT: Op = composite(
+    "conv_backward_weight", _infer_backward_weight, _conv_backward_weight,
+    vjp=_backward_weight_vjp, jvp=_bilinear_jvp)
+
+
+# ---- public ----------------------------------------------------------------------------------
+
+
+def _add_bias(y: Node, bias: Node | None) -> Node:
+    if bias is None:
+        return y
+    if bias.shape != (y.shape[1],):
+        raise ShapeError(f"bias {bias.type} must hold one number for each of {y.shape[1]} channels"
+                        )
+    return y + spread(bias, y.shape, (1,))
+
+
+def _operands(rank: int, name: str, x: Any, w: Any, bias: Any) -> tuple[Node, Node, Node | None]:
+    x, w, *rest = operands(x, w, *(() if bias is None else (bias,)))
+    for n in (x, w):
+        if n.rank != rank + 2:
+            raise ShapeError(f"{name} takes input and weight of rank {rank + 2}, not {x.type} and "
+                             f"{w.type}")
+    return x, w, rest[0] if rest else None
+
+
+def _same_padding(size: Sizes, stride: Sizes, dilation: Sizes) -> tuple[Sizes, Sizes]:
+    if any(s != 1 for s in stride):
+        raise ArgumentError(f"padding 'same' needs stride 1, not {stride}")
+    total = tuple(a * (k - 1) for a, k in zip(dilation, size, strict=True))
+    low = tuple(t // 2 for t in total)
+    return low, tuple(t - a for t, a in zip(total, low, strict=True))
+
+
+def _convolve(rank: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any,
+              dilation: Any, groups: int) -> Node:
+    x, w, b = _operands(rank, f"conv{rank}d", input, weight, bias)
+    stride, dilation = per_axis("stride", stride, rank, 1), per_axis("dilation", dilation, rank, 1)
+    if padding == "same":
+        low, high = _same_padding(w.shape[2:], stride, dilation)
+    else:
+        low, high = padding_pairs(0 if padding == "valid" else padding, rank)
+    y = CONV(x, w, stride=stride, low=low, high=high, dilation=dilation, groups=groups)
+    return _add_bias(y, b)
+
+
+@located
+def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+           dilation: Any = 1, groups: int = 1) -> Node:
+    """Cross-correlation of input[N, C, L] with weight[O, C/groups, K], plus bias[O].
+
+    Arguments as `conv2d`.
+    """
+    return _convolve(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+@located
+def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+           dilation: Any = 1, groups: int = 1) -> Node:
+    """Cross-correlation of input[N, C, H, W] with weight[O, C/groups, Kh, Kw], plus bias[O].
+
+    stride and dilation are one integer or one an axis; padding also a (low, high) pair an axis,
+    "valid", or "same" (stride 1). L becomes ⌊(L + low + high − dilation·(K−1) − 1)/stride⌋ + 1.
+    Raises ShapeError (rank, channels, groups that do not divide, kernel beyond the padded input),
+    DTypeError (not floats), ArgumentError (stride 0, negative padding, …).
+    """
+    return _convolve(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+@located
+def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+           dilation: Any = 1, groups: int = 1) -> Node:
+    """Cross-correlation of input[N, C, D, H, W] with weight[O, C/groups, Kd, Kh, Kw] + bias[O].
+
+    Arguments as `conv2d`.
+    """
+    return _convolve(3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _transposed(rank: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any,
+                output_padding: Any, groups: int, dilation: Any) -> Node:
+    x, w, b = _operands(rank, f"conv_transpose{rank}d", input, weight, bias)
+    stride, dilation = per_axis("stride", stride, rank, 1), per_axis("dilation", dilation, rank, 1)
+    low, high = padding_pairs(padding, rank)
+    added = per_axis("output_padding", output_padding, rank, 0)
+    if any(o >= max(s, d) for o, s, d in zip(added, stride, dilation, strict=True)):
+        raise ArgumentError(f"output_padding {added} must be below stride {stride} or dilation "
+                            f"{dilation}")
+    shape = tuple(
+        (n - 1) * s - a - b + d * (k - 1) + o + 1 for n, s, a, b, d, k, o in zip(
+            x.shape[2:], stride, low, high, dilation, w.shape[2:], added, strict=True))
+    if any(n < 1 for n in shape):
+        raise ShapeError(f"padding {padding!r} leaves nothing of {x.type}")
+    # With the padding that the output's last elements lack, dy has exactly the size of x.
+    high = tuple(b - o for b, o in zip(high, added, strict=True))
+    y = CONV_BACKWARD_INPUT(x, w, shape=shape, stride=stride, low=low, high=high,
+                            dilation=dilation, groups=groups)
+    return _add_bias(y, b)
+
+
+@located
+def conv_transpose1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Node:
+    """The adjoint of `conv1d` applied to input[N, C, L]; arguments as `conv_transpose2d`."""
+    return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@located
+def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Node:
+    """The adjoint of `conv2d` by weight[C, O/groups, Kh, Kw], applied to input[N, C, H, W].
+
+    bias[O] is added. L becomes (L−1)·stride − low − high + dilation·(K−1) + output_padding + 1,
+    with output_padding < max(stride, dilation). Otherwise as `conv2d`.
+    """
+    return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@located
+def conv_transpose3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+                     output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Node:
+    """The adjoint of `conv3d` applied to input[N, C, D, H, W]; arguments as `conv_transpose2d`."""
+    return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -1,0 +1,288 @@
+"""Losses: cross-entropy of logits with class or probability labels, binary ones, squared error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
+from rlx_py.ir.node import Chain, Node, require_float
+from rlx_py.ir.ops.activation import softplus
+from rlx_py.ir.ops.compare import EQ
+from rlx_py.ir.ops.constant import iota
+from rlx_py.ir.ops.elementwise import (
+    GUARDED_MUL,
+    LOG,
+    LOG1P,
+    NEG,
+    SELECT,
+    SUB,
+)
+from rlx_py.ir.ops.families import composite
+from rlx_py.ir.ops.located import located
+from rlx_py.ir.ops.movement import filled, permuted, reshaped, spread
+from rlx_py.ir.ops.operand import as_node, convert, operands, together
+from rlx_py.ir.ops.precision import in_compute_type, require_floats, require_shape
+from rlx_py.ir.ops.reduce import REDUCE_SUM, widened
+from rlx_py.ir.ops.softmax import normalised, row_sum, shifted_exponentials
+from rlx_py.ir.types import TensorType, TupleType, Type, i32
+
+REDUCTIONS = ("none", "mean", "sum")
+
+# ---- cross-entropy with class labels ---------------------------------------------------------
+
+
+def _check_rows(logits: TensorType, smoothing: float) -> None:
+    require_float("softmax_cross_entropy", logits.dtype)
+    if logits.rank < 1:
+        raise ShapeError(f"logits {logits} have no class axis")
+    if not (isfinite(smoothing) and 0 <= smoothing <= 1):
+        raise ArgumentError(f"label_smoothing must lie in 0 … 1, not {smoothing}")
+
+
+def _infer_hard(logits: TensorType, labels: TensorType, *, smoothing: float,
+                ignore: int | None) -> Type:
+    _check_rows(logits, smoothing)
+    if not labels.dtype.is_int:
+        raise DTypeError(f"class labels must be integers, not {labels.dtype}")
+    require_shape("labels", labels, logits.shape[:-1])
+    return logits.with_shape(logits.shape[:-1])
+
+
+def _infer_hard_backward(dloss: TensorType, logits: TensorType, labels: TensorType, *,
+                         smoothing: float, ignore: int | None) -> Type:
+    require_floats("softmax_cross_entropy_backward", dloss, logits)
+    _infer_hard(logits, labels, smoothing=smoothing, ignore=ignore)
+    require_shape("dloss", dloss, logits.shape[:-1])
+    return logits
+
+
+def _hits(logits: Node, labels: Node) -> Node:
+    """Where class = label. A comparison and not an index: a label that is no class matches none."""
+    axis = logits.rank - 1
+    if labels.dtype.bits < 32:  # too narrow to count classes in
+        labels = convert(labels, i32)
+    return EQ(widened(labels, logits, (axis,)), iota(logits.shape, axis, labels.dtype))
+
+
+def _ignored(labels: Node, ignore: int) -> Node:
+    return EQ(labels, filled(ignore, labels.tensor))
+
+
+@in_compute_type
+def _hard(logits: Node, labels: Node, *, smoothing: float, ignore: int | None) -> Node:
+    """log Σ exp(x) − (1 − ε)·x_label − ε·mean x, all measured from the row's maximum."""
+    axis = logits.rank - 1
+    z, _, sums, m = shifted_exponentials(logits, axis)
+    own = SELECT(_hits(logits, labels), logits, filled(0, logits.tensor))
+    # m − x_label and not −z_label, which would depend on m where no class matches.
+    behind = m - REDUCE_SUM(own, axes=(axis,))
+    loss = LOG(sums) + (behind * (1 - smoothing) if smoothing else behind)
+    if smoothing:
+        loss = loss - REDUCE_SUM(z, axes=(axis,)) * (smoothing / max(logits.shape[axis], 1))
+    if ignore is None:
+        return loss
+    return SELECT(_ignored(labels, ignore), filled(0, loss.tensor), loss)
+
+
+@in_compute_type
+def _hard_backward(dloss: Node, logits: Node, labels: Node, *, smoothing: float,
+                   ignore: int | None) -> Node:
+    """(softmax − (1 − ε)·onehot − ε/C)·dloss."""
+    axis = logits.rank - 1
+    _, e, sums, _ = shifted_exponentials(logits, axis)
+    p = normalised(e, sums, axis)
+    if smoothing:
+        p = p - smoothing / max(logits.shape[axis], 1)
+    p = SELECT(_hits(logits, labels), p - (1 - smoothing), p)
+    found = p * widened(dloss, logits, (axis,))
+    if ignore is None:
+        return found
+    skipped = widened(_ignored(labels, ignore), logits, (axis,))
+    return SELECT(skipped, filled(0, found.tensor), found)
+
+
+SOFTMAX_CROSS_ENTROPY_BACKWARD = composite(
+    "softmax_cross_entropy_backward", _infer_hard_backward, _hard_backward)
+
+
+def _hard_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    return SOFTMAX_CROSS_ENTROPY_BACKWARD(ct, *node.inputs, **node.attrs), None
+
+
+SOFTMAX_CROSS_ENTROPY = composite("softmax_cross_entropy", _infer_hard, _hard, vjp=_hard_vjp)
+
+# ---- cross-entropy with probability labels ---------------------------------------------------
+
+
+def _infer_soft(logits: TensorType, labels: TensorType, *, smoothing: float) -> Type:
+    _check_rows(logits, smoothing)
+    require_floats("soft_cross_entropy", logits, labels)
+    require_shape("labels", labels, logits.shape)
+    return logits.with_shape(logits.shape[:-1])
+
+
+def _infer_soft_backward(dloss: TensorType, logits: TensorType, labels: TensorType, *,
+                         smoothing: float) -> Type:
+    require_floats("soft_cross_entropy_backward", dloss, logits, labels)
+    _infer_soft(logits, labels, smoothing=smoothing)
+    require_shape("dloss", dloss, logits.shape[:-1])
+    return TupleType((logits, labels))
+
+
+def _smoothed(labels: Node, smoothing: float) -> Node:
+    if not smoothing:
+        return labels
+    return labels * (1 - smoothing) + smoothing / max(labels.shape[-1], 1)
+
+
+@in_compute_type
+def _soft(logits: Node, labels: Node, *, smoothing: float) -> Node:
+    """−Σ q·log p, with ⊳ for the product: a class of weight 0 counts 0 even where log p = −inf."""
+    axis = logits.rank - 1
+    z, _, sums, _ = shifted_exponentials(logits, axis)
+    surprise = widened(LOG(sums), logits, (axis,)) - z
+    return REDUCE_SUM(GUARDED_MUL(_smoothed(labels, smoothing), surprise), axes=(axis,))
+
+
+@in_compute_type
+def _soft_backward(dloss: Node, logits: Node, labels: Node, *, smoothing: float
+                   ) -> tuple[Node, Node]:
+    """dlogits = (softmax·Σq − q)·dloss, dq = −log p·dloss."""
+    axis = logits.rank - 1
+    z, e, sums, _ = shifted_exponentials(logits, axis)
+    q, ct = _smoothed(labels, smoothing), widened(dloss, logits, (axis,))
+    p = normalised(e, sums, axis)
+    dq = GUARDED_MUL(ct, widened(LOG(sums), logits, (axis,)) - z)
+    return (p * row_sum(q, axis) - q) * ct, dq * (1 - smoothing) if smoothing else dq
+
+
+SOFT_CROSS_ENTROPY_BACKWARD = composite(
+    "soft_cross_entropy_backward", _infer_soft_backward, _soft_backward)
+
+
+def _soft_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    return list(SOFT_CROSS_ENTROPY_BACKWARD(ct, *node.inputs, **node.attrs))
+
+
+SOFT_CROSS_ENTROPY = composite("soft_cross_entropy", _infer_soft, _soft, vjp=_soft_vjp)
+
+# ---- public ----------------------------------------------------------------------------------
+
+
+@located
+def softmax_cross_entropy(logits: Any, labels: Any, label_smoothing: float = 0.0,
+                          ignore_index: int | None = None) -> Node:
+    """The loss of each row of logits[…, C].
+
+    labels: classes, integers […] or […, 1]; or probabilities, floats […, C], whose zeros count 0
+    even at a logit of −inf. Rows of class `ignore_index` have loss and gradient 0. A label that is
+    no class matches none: its loss is log Σ exp(logits), and nothing is read out of bounds. Raises
+    ShapeError, DTypeError, ArgumentError.
+    """
+    x, q = as_node(logits), as_node(labels)
+    if q.dtype.is_float:
+        if ignore_index is not None:
+            raise ArgumentError("ignore_index is for class labels, not probabilities"
+                               )
+        return SOFT_CROSS_ENTROPY(*operands(x, q), smoothing=float(label_smoothing))
+    if q.shape == (*x.shape[:-1], 1):
+        q = reshaped(q, x.shape[:-1])
+    return SOFTMAX_CROSS_ENTROPY(x, q, smoothing=float(label_smoothing), ignore=ignore_index)
+
+
+def reduced_loss(loss: Node, reduction: str) -> Node:
+    """The losses themselves ("none"), their "mean", or their "sum"."""
+    if reduction not in REDUCTIONS:
+        raise ArgumentError(f"reduction {reduction!r} is not one of {', '.join(REDUCTIONS)}"
+                           )
+    if reduction == "none":
+        return loss
+    return loss.mean() if reduction == "mean" else loss.sum()
+
+
+def _classes_last(x: Node) -> Node:
+    """Axis 1 (the only axis of a vector) moved to the end."""
+    return x if x.rank < 3 else permuted(x, (0, *range(2, x.rank), 1))
+
+
+@located
+def cross_entropy(input: Any, target: Any, weight: Any = None, ignore_index: int = -100,
+                  reduction: str = "mean", label_smoothing: float = 0.0) -> Node:
+    """Cross-entropy of logits[N, C, …] (or [C]) with classes[N, …] or probabilities[N, C, …].
+
+    weight[C] scales each class. "mean" divides by the summed weights of the rows that are not
+    ignored; with probabilities by the number of rows. Otherwise as `softmax_cross_entropy`.
+    """
+    x, q = _classes_last(as_node(input)), as_node(target)
+    _check_rows(x.tensor, label_smoothing)
+    if q.dtype.is_float:
+        q = _smoothed(convert(_classes_last(q), x.dtype), label_smoothing)
+        loss = softmax_cross_entropy(x, q if weight is None else q * _class_weights(x, weight))
+        return reduced_loss(loss, reduction)
+    if weight is None:
+        loss = softmax_cross_entropy(x, q, label_smoothing, ignore_index)
+        counted = filled(1, loss.tensor.with_dtype(x.dtype.compute))
+    else:
+        scale = _class_weights(x, weight)
+        own = SELECT(_hits(x, q), scale, filled(0, x.tensor))
+        # The weights of a row that is ignored are 0, so its loss and gradient are.
+        skipped = widened(_ignored(q, ignore_index), x, (x.rank - 1,))
+        rows = SELECT(skipped, filled(0, x.tensor),
+                      own * (1 - label_smoothing) + scale * (label_smoothing / x.shape[-1]))
+        loss = softmax_cross_entropy(x, rows)
+        counted = REDUCE_SUM(convert(own, x.dtype.compute), axes=(x.rank - 1,))
+    if reduction != "mean":
+        return reduced_loss(loss, reduction)
+    counted = SELECT(_ignored(q, ignore_index), filled(0, counted.tensor), counted)
+    # Counts and sums of narrow floats overflow in their own type.
+    return convert(convert(loss, counted.dtype).sum() / counted.sum(), loss.dtype)
+
+
+def _class_weights(x: Node, weight: Any) -> Node:
+    w = convert(as_node(weight, x.dtype), x.dtype)
+    if w.shape != x.shape[-1:]:
+        raise ShapeError(f"weight {w.type} must hold one number for each of {x.shape[-1]} classes"
+                        )
+    return spread(w, x.shape, (x.rank - 1,))
+
+
+@located
+def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Node:
+    """(input − target)², reduced. Both broadcast; raises ShapeError, DTypeError (not floats)."""
+    a, b = together(input, target)
+    require_float("mse_loss", a.dtype)
+    d = SUB(a, b)
+    return reduced_loss(d * d, reduction)
+
+
+def _weighted(loss: Node, weight: Any, reduction: str) -> Node:
+    return reduced_loss(loss if weight is None else loss * weight, reduction)
+
+
+@located
+def binary_cross_entropy(input: Any, target: Any, weight: Any = None,
+                         reduction: str = "mean") -> Node:
+    """−(y·log p + (1 − y)·log(1 − p)), with 0·log 0 = 0, of probabilities p and labels y.
+
+    From logits use `binary_cross_entropy_with_logits`, which keeps its accuracy where p rounds to
+    0 or 1. Raises ShapeError, DTypeError (not floats).
+    """
+    p, y = together(input, target)
+    require_float("binary_cross_entropy", p.dtype)
+    one = filled(1, y.tensor)
+    loss = NEG(GUARDED_MUL(y, LOG(p)) + GUARDED_MUL(SUB(one, y), LOG1P(NEG(p))))
+    return _weighted(loss, weight, reduction)
+
+
+@located
+def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None,
+                                     reduction: str = "mean", pos_weight: Any = None) -> Node:
+    """softplus(z) − z·y of logits z and labels y; pos_weight scales the part of label 1."""
+    z, y = together(input, target)
+    require_float("binary_cross_entropy_with_logits", z.dtype)
+    if pos_weight is None:
+        return _weighted(softplus(z) - z * y, weight, reduction)
+    ones = (pos_weight - 1) * y + 1
+    return _weighted((1 - y) * z + ones * softplus(-z), weight, reduction)

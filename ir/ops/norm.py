@@ -1,0 +1,193 @@
+"""Layer and RMS normalisation over any axes, with explicit backward ops.
+
+Formulas: layer norm, Ba, Kiros and Hinton 2016; RMS norm, Zhang and Sennrich 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite, prod
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.errors import ArgumentError, ShapeError
+from rlx_py.ir.node import Chain, Node, Op, VJPRule, require_float
+from rlx_py.ir.ops.elementwise import DIV, RSQRT, fill
+from rlx_py.ir.ops.families import composite
+from rlx_py.ir.ops.located import located
+from rlx_py.ir.ops.movement import spread
+from rlx_py.ir.ops.operand import operands
+from rlx_py.ir.ops.precision import in_compute_type, require_floats, require_shape
+from rlx_py.ir.ops.reduce import REDUCE_SUM, kept_axes, total, widened
+from rlx_py.ir.types import TensorType, TupleType, Type, as_shape, normalize_axes
+
+Axes = tuple[int, ...]
+
+
+def _affine_shape(x: TensorType, axes: Axes) -> tuple[int, ...]:
+    return tuple(x.shape[a] for a in axes)
+
+
+def _check_norm(op: str, x: TensorType, *rest: TensorType, axes: Axes, eps: float, weight: bool,
+                bias: bool) -> None:
+    require_floats(op, x, *rest)
+    if not axes:
+        raise ArgumentError("no axes to normalise over")
+    if normalize_axes(axes, x.rank) != axes:
+        raise ArgumentError(f"axes {axes} must be sorted, distinct and not negative")
+    if not (isfinite(eps) and eps > 0):
+        raise ArgumentError(f"eps must be positive and finite, not {eps}")
+    if len(rest) != weight + bias:
+        raise ArgumentError(f"{len(rest)} parameters with weight={weight}, bias={bias}")
+    for t in rest:
+        require_shape("weight or bias", t, _affine_shape(x, axes))
+
+
+def _norm_infer(op: str) -> Callable[..., Type]:
+    def infer(*types: TensorType, axes: Axes, eps: float, weight: bool, bias: bool) -> Type:
+        _check_norm(op, *types, axes=axes, eps=eps, weight=weight, bias=bias)
+        return types[0]
+
+    return infer
+
+
+def _norm_backward_infer(op: str) -> Callable[..., Type]:
+    def infer(dy: TensorType, x: TensorType, *rest: TensorType, axes: Axes, eps: float,
+              weight: bool, bias: bool) -> Type:
+        require_shape("dy", dy, x.shape)
+        _check_norm(op, x, dy.with_shape(_affine_shape(x, axes)), *rest, axes=axes, eps=eps,
+                    weight=weight, bias=True)
+        return TupleType((x, *(x.with_shape(_affine_shape(x, axes)),) * (weight + bias)))
+
+    return infer
+
+
+def _affine(y: Node, params: Sequence[Node], axes: Axes, weight: bool, bias: bool) -> Node:
+    """y · w + b, each where present, laid along the normalised axes."""
+    if weight:
+        y = y * spread(params[0], y.shape, axes)
+    return y + spread(params[-1], y.shape, axes) if bias else y
+
+
+def _affine_gradients(dy: Node, xh: Node, axes: Axes, weight: bool, bias: bool) -> list[Node]:
+    """dw = Σ dy·xh and db = Σ dy over the axes that are not normalised."""
+    rest = kept_axes(dy.rank, axes)
+    return [total(t, rest) for t in ([dy * xh] if weight else []) + ([dy] if bias else [])]
+
+
+def _row_mean(x: Node, axes: Axes) -> Node:
+    """The mean over axes, without them."""
+    sums = REDUCE_SUM(x, axes=axes)
+    return DIV(sums, fill(sums, prod(_affine_shape(x.tensor, axes))))
+
+
+def _mean(x: Node, axes: Axes) -> Node:
+    """The mean over axes, spread back over them."""
+    return widened(_row_mean(x, axes), x, axes)
+
+
+def _scale(x: Node, axes: Axes, eps: float) -> Node:
+    """1/√(mean x² + eps), spread over the axes."""
+    return widened(RSQRT(_row_mean(x * x, axes) + eps), x, axes)
+
+
+@in_compute_type
+def _layer_norm(x: Node, *params: Node, axes: Axes, eps: float, weight: bool, bias: bool) -> Node:
+    centred = x - _mean(x, axes)
+    return _affine(centred * _scale(centred, axes, eps), params, axes, weight, bias)
+
+
+@in_compute_type
+def _layer_norm_backward(dy: Node, x: Node, *params: Node, axes: Axes, eps: float, weight: bool,
+                         bias: bool) -> tuple[Node, ...]:
+    """dx = r(g − mean g − xh·mean(g·xh)), g = dy·w."""
+    centred = x - _mean(x, axes)
+    r = _scale(centred, axes, eps)
+    xh, g = centred * r, _affine(dy, params, axes, weight, False)
+    dx = r * (g - _mean(g, axes) - xh * _mean(g * xh, axes))
+    return (dx, *_affine_gradients(dy, xh, axes, weight, bias))
+
+
+@in_compute_type
+def _rms_norm(x: Node, *params: Node, axes: Axes, eps: float, weight: bool, bias: bool) -> Node:
+    return _affine(x * _scale(x, axes, eps), params, axes, weight, bias)
+
+
+@in_compute_type
+def _rms_norm_backward(dy: Node, x: Node, *params: Node, axes: Axes, eps: float, weight: bool,
+                       bias: bool) -> tuple[Node, ...]:
+    """dx = r(g − xh·mean(g·xh)), xh = x·r, g = dy·w."""
+    r = _scale(x, axes, eps)
+    xh, g = x * r, _affine(dy, params, axes, weight, False)
+    return (r * (g - xh * _mean(g * xh, axes)),
+            *_affine_gradients(dy, xh, axes, weight, bias))
+
+
+LAYER_NORM_BACKWARD = composite(
+    "layer_norm_backward", _norm_backward_infer("layer_norm_backward"), _layer_norm_backward)
+RMS_NORM_BACKWARD = composite(
+    "rms_norm_backward", _norm_backward_infer("rms_norm_backward"), _rms_norm_backward)
+
+
+def _vjp(backward: Op) -> VJPRule:
+    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+        # The bias, last, does not enter its own gradient.
+        return list(backward(ct, *node.inputs[:1 + node.attrs["weight"]], **node.attrs))
+
+    return vjp
+
+
+LAYER_NORM = composite("layer_norm", _norm_infer("layer_norm"), _layer_norm,
+                       vjp=_vjp(LAYER_NORM_BACKWARD))
+RMS_NORM = composite("rms_norm", _norm_infer("rms_norm"), _rms_norm, vjp=_vjp(RMS_NORM_BACKWARD))
+
+
+def _normalised_axes(x: Node, shape: Any, axes: int | Iterable[int] | None) -> Axes:
+    """The axes named, or the last ones that a normalised shape covers; both must agree."""
+    if shape is None and axes is None:
+        raise ArgumentError("give normalized_shape or axes")
+    sizes = None if shape is None else as_shape(shape)
+    if axes is not None:
+        found = normalize_axes(axes, x.rank)
+    elif sizes is not None and len(sizes) <= x.rank:
+        found = tuple(range(x.rank - len(sizes), x.rank))
+    else:
+        raise ShapeError(f"{x.type} has no trailing shape {shape}")
+    if sizes is not None and sizes != _affine_shape(x.tensor, found):
+        raise ShapeError(f"axes {found} of {x.type} do not have the normalised shape {sizes}"
+                        )
+    return found
+
+
+@located
+def layer_norm(input: Any, normalized_shape: Any = None, weight: Any = None, bias: Any = None,
+               eps: float = 1e-5, *, axes: int | Iterable[int] | None = None) -> Node:
+    """(x − μ)/√(σ² + eps)·w + b, with population variance over the normalised axes.
+
+    These are the last ones, of shape `normalized_shape`, or any `axes`. weight and bias have the
+    shape of those axes. f16 and bf16 compute in f32. Raises ShapeError, DTypeError (not a float),
+    ArgumentError (eps not positive).
+    """
+    return _normalise(LAYER_NORM, input, normalized_shape, weight, bias, eps, axes)
+
+
+@located
+def rms_norm(input: Any, normalized_shape: Any = None, weight: Any = None,
+             eps: float | None = None, bias: Any = None, *,
+             axes: int | Iterable[int] | None = None) -> Node:
+    """x/√(mean x² + eps)·w + b over the normalised axes, as `layer_norm` without the centring.
+
+    eps None is the spacing of the compute type at 1 (f32's for f16 and bf16).
+    """
+    return _normalise(RMS_NORM, input, normalized_shape, weight, bias, eps, axes)
+
+
+def _normalise(op: Op, x: Any, shape: Any, weight: Any, bias: Any, eps: float | None,
+               axes: int | Iterable[int] | None) -> Node:
+    x, *params = operands(x, *(p for p in (weight, bias) if p is not None))
+    if eps is None:
+        require_float(op.name, x.dtype)
+        eps = float(np.finfo(x.dtype.compute.numpy).eps)
+    return op(x, *params, axes=_normalised_axes(x, shape, axes), eps=float(eps),
+              weight=weight is not None, bias=bias is not None)

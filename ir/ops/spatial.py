@@ -1,0 +1,64 @@
+"""Arguments that convolutions and pools give for each spatial axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.errors import ArgumentError
+from rlx_py.ir.node import Node
+from rlx_py.ir.ops.constant import constant
+from rlx_py.ir.ops.movement import padded
+
+Sizes = tuple[int, ...]
+
+
+def _integer(name: str, value: Any) -> int:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise ArgumentError(f"{name} must hold integers, not {value!r}")
+    return int(value)
+
+
+def per_axis(name: str, value: Any, rank: int, smallest: int) -> Sizes:
+    """One integer for every axis, or a sequence of one each; none below `smallest`."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        found = tuple(_integer(name, v) for v in value)
+        found = found * rank if len(found) == 1 else found
+    else:
+        found = (_integer(name, value),) * rank
+    if len(found) != rank:
+        raise ArgumentError(f"{name} {value!r} needs {rank} entries")
+    if any(v < smallest for v in found):
+        raise ArgumentError(f"{name} {value!r} must be at least {smallest}")
+    return found
+
+
+def padding_pairs(value: Any, rank: int) -> tuple[Sizes, Sizes]:
+    """Padding (low, high) of every axis from an int, one int an axis, or one pair an axis."""
+    if isinstance(value, Sequence) and value and all(isinstance(v, Sequence) for v in value):
+        pairs = [per_axis("padding", v, 2, 0) for v in value]
+        if len(pairs) != rank:
+            raise ArgumentError(f"padding {value!r} needs {rank} pairs")
+        return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+    both = per_axis("padding", value, rank, 0)
+    return both, both
+
+
+def pad_trailing(x: Node, low: Sizes, high: Sizes, value: float = 0.0) -> Node:
+    """The last axes padded with a value; a negative size crops."""
+    lead = (0,) * (x.rank - len(low))
+    return padded(x, constant(value, x.dtype), (*lead, *low), (*lead, *high), (0,) * x.rank)
+
+
+def crop_trailing(x: Node, low: Sizes, high: Sizes) -> Node:
+    """The adjoint of `pad_trailing`."""
+    return pad_trailing(x, tuple(-v for v in low), tuple(-v for v in high))
+
+
+def check_attributes(rank: int, at_least: int, **attrs: Sizes) -> None:
+    """Refuse attributes of another length, or with an entry below a bound."""
+    for name, value in attrs.items():
+        if len(value) != rank or any(v < at_least for v in value):
+            raise ArgumentError(f"{name} {value} must hold {rank} integers of at least {at_least}")
