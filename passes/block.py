@@ -64,6 +64,7 @@ class Block:
         self.fetch = fetch
         self.scopes = [_Scope()]
         self.depths: dict[Var | Local, int] = {}
+        self.changing: set[Local] = set()  # accumulators
 
     @property
     def body(self) -> tuple[Stmt, ...]:
@@ -98,6 +99,7 @@ class Block:
         """An accumulator of the innermost open loop."""
         local = Local(dtype, name)
         self.depths[local] = len(self.scopes) - 1
+        self.changing.add(local)
         self.append(Set(local, initial))
         return local
 
@@ -124,6 +126,8 @@ class Block:
         flat = self._flat(expr)
         if isinstance(flat, Const | Read):
             return flat
+        if self._reads_accumulator(flat):
+            return self.fresh(flat)
         scope = self.scopes[self._depth(flat)]
         known = scope.exprs.get(flat)
         if known is not None:
@@ -133,6 +137,11 @@ class Block:
         scope.body.append(Let(local, flat))
         scope.exprs[flat] = value = Read(local)
         return value
+
+    def _reads_accumulator(self, expr: Expr) -> bool:
+        args = expr.args if isinstance(expr, Apply) else (
+            (expr.arg,) if isinstance(expr, Cast | Bitcast) else ())
+        return any(isinstance(a, Read) and a.local in self.changing for a in args)
 
     def _flat(self, expr: Expr) -> Expr:
         if isinstance(expr, Apply):
