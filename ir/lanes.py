@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from math import gcd
+from typing import Any
 
+import numpy as np
+
+from rlx_py.ir.errors import BackendError
 from rlx_py.ir.index import Dynamic, Index, Quotient, Remainder, Var
 from rlx_py.ir.kernel import (
     Apply,
@@ -23,6 +27,7 @@ from rlx_py.ir.kernel import (
     Store,
     Value,
 )
+from rlx_py.ir.types import DType
 
 PARTIALS = 64
 """Partial results of a combining Set in a VECTOR loop: a number of its own, so that the bits of a
@@ -35,6 +40,27 @@ def partials(extent: int) -> int:
     They are folded by halves: the upper onto the lower until one is left.
     """
     return min(PARTIALS, 1 << max(extent - 1, 0).bit_length())
+
+
+def identity(combine: str, dtype: DType) -> Any:
+    """The scalar that leaves every other unchanged under add, mul, max, min, and, or."""
+    # −0 is the one float that leaves every sum as it is.
+    zero, infinity = (-0.0, np.inf) if dtype.is_float else (0, greatest(dtype))
+    values = {"add": zero, "mul": 1, "max": -np.inf if dtype.is_float else least(dtype),
+              "min": infinity, "and": -1 if dtype.kind == "int" else infinity, "or": 0}
+    if combine not in values:
+        raise BackendError(f"{combine} is not a way to combine; use {', '.join(values)}")
+    return np.asarray(values[combine]).astype(dtype.numpy)[()]
+
+
+def least(dtype: DType) -> int:
+    """The smallest integer of a type; false is 0."""
+    return 0 if dtype.kind == "bool" else int(np.iinfo(dtype.numpy).min)
+
+
+def greatest(dtype: DType) -> int:
+    """The largest integer of a type; true is 1."""
+    return 1 if dtype.kind == "bool" else int(np.iinfo(dtype.numpy).max)
 
 
 def walk(body: tuple[Stmt, ...]) -> list[Stmt]:

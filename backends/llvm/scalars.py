@@ -333,33 +333,6 @@ def apply(b: ll.IRBuilder, op: str, dtype: DType, args: Sequence[ll.Value]) -> l
     return emit(b, *aligned(b, args))
 
 
-IDENTITY: dict[str, Callable[[DType], Any]] = {
-    # −0 is the one float that leaves every sum as it is.
-    "add": lambda dtype: -0.0 if dtype.is_float else 0,
-    "mul": lambda dtype: 1,
-    "max": lambda dtype: -np.inf if dtype.is_float else _least(dtype),
-    "min": lambda dtype: np.inf if dtype.is_float else _greatest(dtype),
-    "and": lambda dtype: -1 if dtype.kind == "int" else _greatest(dtype),
-    "or": lambda dtype: 0,
-}
-
-
-def _least(dtype: DType) -> int:
-    return 0 if dtype.kind == "bool" else int(np.iinfo(dtype.numpy).min)
-
-
-def _greatest(dtype: DType) -> int:
-    return 1 if dtype.kind == "bool" else int(np.iinfo(dtype.numpy).max)
-
-
-def identity(combine: str, dtype: DType) -> ll.Value:
-    """The value that leaves every other unchanged under `combine`."""
-    found = IDENTITY.get(combine)
-    if found is None:
-        raise BackendError(f"{combine} is not a way to combine; use add, mul, max, min, and, or")
-    return constant(found(dtype), dtype)
-
-
 # ---- conversions -----------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from rlx_py.backends.llvm.scalars import (
     I32,
     I64,
     apply,
-    identity,
+    constant,
     lanes_of,
     scalar_type,
     splat,
@@ -21,6 +21,7 @@ from rlx_py.ir.kernel import For, Local, Stmt
 from rlx_py.ir.lanes import (
     PARTIALS,
     buffers_of,
+    identity,
     partials,
     reductions,
     runs_in_lanes,
@@ -86,7 +87,7 @@ def _one_by_one(f: Frame, loop: For, combined: dict[Local, str], emit_body: Emit
     for local, combine in combined.items():
         kind = ll.ArrayType(scalar_type(local.dtype), count)
         arrays[local] = f.cell(kind)
-        one = identity(combine, local.dtype)
+        one = constant(identity(combine, local.dtype), local.dtype)
         b.store(ll.Constant(kind, [one] * count), arrays[local])
     outer = dict(f.partials)
     with f.loop(extent) as i:
@@ -109,7 +110,7 @@ def _in_lanes(f: Frame, loop: For, lanes: Lanes, combined: dict[Local, str],
     extent, b = loop.var.extent, f.b
     chains = max(1, partials(extent) // lanes.count) if combined else 1
     for local, combine in combined.items():
-        start = splat(b, identity(combine, local.dtype), lanes.count)
+        start = splat(b, constant(identity(combine, local.dtype), local.dtype), lanes.count)
         cells = lanes.partials[local] = [f.cell(start.type) for _ in range(chains)]
         for cell in cells:
             b.store(start, cell)

@@ -1,0 +1,350 @@
+"""The loop language run by Python, one element at a time: the meaning that emitters keep."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.errors import BackendError, VerifyError
+from rlx_py.ir.index import Dynamic, Index, Quotient, Var
+from rlx_py.ir.kernel import (
+    Alloc,
+    Apply,
+    Axis,
+    Barrier,
+    Bitcast,
+    Buffer,
+    Cast,
+    Const,
+    Contract,
+    Expr,
+    For,
+    If,
+    IndexValue,
+    Let,
+    Load,
+    Local,
+    Operand,
+    Program,
+    Read,
+    Scope,
+    Set,
+    Stmt,
+    Store,
+    Strided,
+    Tile,
+    While,
+)
+from rlx_py.ir.lanes import greatest, identity, partials, reductions
+from rlx_py.ir.node import OPS
+from rlx_py.ir.ops.elementwise import convert_array
+from rlx_py.ir.types import DType
+
+Array = np.ndarray[Any, Any]
+# Bodies are coroutines: GPU threads of a block stop at a Barrier and wait for each other.
+Run = Generator[None, None, None]
+
+
+def interpret(program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs and updates by name; `arrays` holds the inputs by name and is not changed.
+
+    Raises VerifyError for an access out of bounds.
+    """
+    memory: dict[Buffer, Array] = {}
+    for port in program.inputs:
+        given = np.asarray(arrays[port.name], dtype=port.buffer.dtype.numpy)
+        memory[port.buffer] = given.reshape(-1).copy()
+    for port in (*program.outputs, *program.updates):
+        memory.setdefault(port.buffer, np.zeros(port.buffer.size, port.buffer.dtype.numpy))
+    with np.errstate(all="ignore"):
+        for kernel in program.kernels:
+            machine = _Machine(memory)
+            for _ in machine.body(kernel.body):
+                raise VerifyError(f"kernel {kernel.name}: a Barrier outside of a BLOCK loop")
+    ports = (*program.outputs, *program.updates)
+    return {p.name: memory[p.buffer].reshape(p.shape).copy() for p in ports}
+
+
+class _Machine:
+    """Memory, locals and loop variables of one thread."""
+
+    def __init__(self, memory: dict[Buffer, Array]) -> None:
+        self.memory = memory
+        self.locals: dict[Local, Any] = {}
+        self.vars: dict[Var, int] = {}
+        self.in_block = False
+        # Of what the VECTOR loops around combine into: partial results, and the one in turn.
+        self.partials: dict[Local, tuple[list[Any], int]] = {}
+
+    def fork(self) -> _Machine:
+        """A GPU thread: locals of its own, memory shared."""
+        thread = _Machine(dict(self.memory))
+        thread.locals, thread.vars, thread.in_block = dict(self.locals), dict(self.vars), True
+        return thread
+
+    # ---- statements ----------------------------------------------------------------------------
+
+    def body(self, body: tuple[Stmt, ...]) -> Run:
+        """Run statements in order."""
+        for s in body:
+            match s:
+                case Let(local, expr):
+                    self.locals[local] = self.value(expr)
+                case Set():
+                    self.set(s)
+                case Store():
+                    self.store(s)
+                case For():
+                    yield from self.loop(s)
+                case While():
+                    yield from self.repeat(s)
+                case If(condition, inner):
+                    if self.value(condition):
+                        yield from self.body(inner)
+                case Alloc(buffer):
+                    self.alloc(buffer)
+                case Barrier():
+                    yield
+                case Contract():
+                    yield from self.contract(s)
+                case Tile():
+                    self.tile(s)
+                case _:
+                    raise BackendError(f"the interpreter can't run {s!r}")
+
+    def set(self, s: Set) -> None:
+        """Declare, change or combine into an accumulator."""
+        value = self.value(s.value)
+        if s.combine is None:
+            self.locals[s.local] = value
+        elif s.local in self.partials:
+            results, turn = self.partials[s.local]
+            results[turn] = apply_scalar(s.combine, [results[turn], value], s.local.dtype)
+        else:
+            self.locals[s.local] = apply_scalar(
+                s.combine, [self.locals[s.local], value], s.local.dtype)
+
+    def store(self, s: Store) -> None:
+        """Write an element, or combine into it."""
+        if s.guard is not None and not self.value(s.guard):
+            return
+        value, place = self.value(s.value), self.place(s.buffer, s.index)
+        if s.combine is not None:
+            old = self.buffer(s.buffer)[place]
+            value = apply_scalar(s.combine, [old, value], s.buffer.dtype)
+        self.buffer(s.buffer)[place] = value
+
+    def loop(self, s: For) -> Run:
+        """A loop; BLOCK iterations are threads that meet at barriers, any other runs in order."""
+        if s.axis is Axis.BLOCK:
+            yield from self.block(s)
+            return
+        combined = reductions(s) if s.axis is Axis.VECTOR else {}
+        count = partials(s.var.extent)
+        fresh = {x: [identity(how, x.dtype)] * count for x, how in combined.items()}
+        outer = self.partials
+        for i in range(s.var.extent):
+            self.vars[s.var] = i
+            if fresh:
+                self.partials = {**outer, **{x: (r, i % count) for x, r in fresh.items()}}
+            yield from self.body(s.body)
+        self.partials = outer
+        for local, how in combined.items():
+            self.set(Set(local, Const(fold(how, fresh[local], local.dtype), local.dtype), how))
+
+    def block(self, s: For) -> Run:
+        """Threads in lock step between barriers, which those of an outer BLOCK loop share."""
+        threads: list[Run] = []
+        for i in range(s.var.extent):
+            thread = self.fork()
+            thread.vars[s.var] = i
+            threads.append(thread.body(s.body))
+        waiting = threads
+        while waiting:
+            arrived = [t for t in waiting if next(t, False) is None]
+            if arrived and len(arrived) != len(threads):
+                raise VerifyError("a Barrier that not all threads of the block reach")
+            waiting = arrived
+            if waiting and self.in_block:
+                yield
+
+    def repeat(self, s: While) -> Run:
+        """Test, run, count."""
+        done = 0
+        while self.locals[s.condition] and (s.bound is None or done < s.bound):
+            yield from self.body(s.body)
+            done += 1
+
+    def alloc(self, buffer: Buffer) -> None:
+        """Memory whose content is nobody's promise: NaN or the largest number."""
+        fill = np.nan if buffer.dtype.is_float else greatest(buffer.dtype)
+        self.memory[buffer] = np.full(buffer.size, fill, buffer.dtype.numpy)
+
+    def contract(self, s: Contract) -> Run:
+        """Every element of the product in turn, its sum in order of k."""
+        for outer in steps((*s.batch, *s.m, *s.n)):
+            self.vars.update(outer)
+            acc = s.acc.dtype.numpy.type(0)
+            for inner in steps(s.k):
+                self.vars.update(inner)
+                a = yield from self.operand(s.a)
+                b = yield from self.operand(s.b)
+                acc = fused(a, b, acc, s.acc.dtype)
+            self.locals[s.acc] = acc
+            yield from self.body(s.epilogue)
+
+    def operand(self, operand: Operand) -> Generator[None, None, Any]:
+        """The value of an operand at the loop variables."""
+        yield from self.body(operand.body)
+        return self.value(operand.value)
+
+    def tile(self, s: Tile) -> None:
+        """A small product in order of depth."""
+        dtype = s.out.buffer.dtype
+        for i, j in product(range(s.rows), range(s.cols)):
+            out = self.view(s.out, i, j)
+            memory = self.buffer(s.out.buffer)
+            old = memory[out]
+            acc = old if s.accumulate and s.kind == "outer" else dtype.numpy.type(0)
+            for p in range(s.depth):
+                a = self.buffer(s.a.buffer)[self.view(s.a, i, p)]
+                b = self.buffer(s.b.buffer)[self.view(s.b, p, j)]
+                acc = fused(a, b, acc, dtype)
+            if s.accumulate and s.kind == "dot":
+                acc = old + acc
+            memory[out] = acc
+
+    def view(self, m: Strided, i: int, j: int) -> int:
+        """The place of an element of a matrix view."""
+        return self.place(m.buffer, m.start + (m.row * i + m.col * j))
+
+    # ---- expressions ---------------------------------------------------------------------------
+
+    def value(self, expr: Expr) -> Any:
+        """The NumPy scalar of an expression."""
+        match expr:
+            case Const(value, dtype):
+                return np.asarray(value).astype(dtype.numpy)[()]
+            case Read(local):
+                return self.locals[local]
+            case Load(buffer, index, guard):
+                if guard is not None and not self.value(guard):
+                    return buffer.dtype.numpy.type(0)
+                return self.buffer(buffer)[self.place(buffer, index)]
+            case Apply(op, args, dtype, attrs):
+                return apply_scalar(op, [self.value(a) for a in args], dtype, dict(attrs))
+            case Cast(arg, dtype):
+                return convert(self.value(arg), dtype)
+            case Bitcast(arg, dtype):
+                return np.asarray(self.value(arg)).view(dtype.numpy)[()]
+            case IndexValue(index, dtype):
+                return convert(np.int64(self.index(index)), dtype)
+
+    def buffer(self, buffer: Buffer) -> Array:
+        """The memory of a buffer."""
+        found = self.memory.get(buffer)
+        if found is None:
+            if buffer.scope is Scope.CONSTANT:
+                found = np.asarray(buffer.data, dtype=buffer.dtype.numpy).reshape(-1)
+            else:
+                fill = np.nan if buffer.dtype.is_float else greatest(buffer.dtype)
+                found = np.full(buffer.size, fill, buffer.dtype.numpy)
+            self.memory[buffer] = found
+        return found
+
+    def place(self, buffer: Buffer, index: Index) -> int:
+        """A checked flat position."""
+        place = self.index(index)
+        if not 0 <= place < buffer.size:
+            raise VerifyError(f"{buffer.name}[{index}] is element {place} of {buffer.size}")
+        return place
+
+    def index(self, index: Index) -> int:
+        """An index as a number."""
+        total = index.const
+        for atom, coefficient in index.terms:
+            if isinstance(atom, Var):
+                value = self.vars[atom]
+            elif isinstance(atom, Dynamic):
+                value = int(self.locals[atom.local])
+            elif isinstance(atom, Quotient):
+                value = self.index(atom.of) // atom.by
+            else:
+                value = self.index(atom.of) % atom.by
+            total += coefficient * value
+        return total
+
+
+def steps(variables: tuple[Var, ...]) -> Iterator[dict[Var, int]]:
+    """Every setting of some loop variables, the last fastest."""
+    for setting in product(*(range(v.extent) for v in variables)):
+        yield dict(zip(variables, setting, strict=True))
+
+
+# ---- scalars ---------------------------------------------------------------------------------
+
+
+def apply_scalar(
+    op: str, args: Sequence[Any], dtype: DType, attrs: Mapping[str, Any] | None = None
+) -> Any:
+    """op(args) as a NumPy scalar of `dtype`; f16 and bf16 compute in f32."""
+    kind = args[-1].dtype.kind
+    if op == "fma":
+        return fused(args[0], args[1], args[2], dtype)
+    if op in ("min", "max") and kind == "f" and args[0] == args[1] == 0:
+        # IEEE 754: -0 is below +0, which NumPy leaves open.
+        return args[0] if np.signbit(args[0]) == (op == "min") else args[1]
+    if op == "lshr":
+        unsigned = np.dtype(f"u{args[0].dtype.itemsize}")
+        x, n = (np.asarray(a).view(unsigned) for a in args)
+        return np.right_shift(x, n).view(args[0].dtype)[()]
+    known = OPS.get(op)
+    if known is None or known.eval is None:
+        raise BackendError(f"{op} is not a scalar operation")
+    result = known.eval(*map(np.asarray, args), **(attrs or {}))
+    return np.asarray(result).astype(dtype.numpy)[()]
+
+
+def convert(value: Any, dtype: DType) -> Any:
+    """A scalar in another element type."""
+    return convert_array(value, dtype)[()]
+
+
+def fold(combine: str, values: list[Any], dtype: DType) -> Any:
+    """All into one by halves, the upper onto the lower."""
+    while len(values) > 1:
+        half = len(values) // 2
+        values = [apply_scalar(combine, [values[n], values[n + half]], dtype) for n in range(half)]
+    return values[0]
+
+
+def fused(a: Any, b: Any, c: Any, dtype: DType) -> Any:
+    """a·b + c rounded once."""
+    if not dtype.is_float:
+        return a * b + c
+    kind = dtype.numpy
+    finite = all(np.isfinite(np.float64(x)) for x in (a, b, c))
+    if not finite or a == 0 or b == 0:
+        return (a.astype(np.float64) * np.float64(b) + np.float64(c)).astype(kind)
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    if exact == 0:
+        # A sum that cancels is +0; one of equal signs can't.
+        return kind.type(0)
+    try:
+        near = float(exact)
+    except OverflowError:
+        return kind.type(np.copysign(np.inf, float(exact.numerator > 0) - 0.5))
+    if kind.itemsize < 8 and Fraction(near) != exact:
+        near = _to_odd(near, exact)
+    return np.float64(near).astype(kind)
+
+
+def _to_odd(near: float, exact: Fraction) -> float:
+    """The f64 neighbour of `exact` with an odd last bit: a second rounding then is right."""
+    if np.float64(near).view(np.int64) & 1:
+        return near
+    return float(np.nextafter(near, np.inf if exact > Fraction(near) else -np.inf))
