@@ -62,7 +62,7 @@ def _eval_contract(a: Array, b: Array, *, batch: Pair, contract: Pair) -> Array:
     left = np.transpose(a, (*dims.a_batch, *dims.a_free, *dims.a_contract))
     right = np.transpose(b, (*dims.b_batch, *dims.b_contract, *dims.b_free))
     product: Array = left.reshape(*lead, prod(m), k) @ right.reshape(*lead, k, prod(n))
-    return product.reshape(*lead, *m, *n)
+    return product.reshape((*lead, *m, *n))
 
 
 def _placed(node: Node, layout: Sizes) -> Node:
