@@ -11,6 +11,7 @@ from rlx_py.backends.base import Array, Cost, Runner
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.evaluate import initial
 from rlx_py.ir.graph import Graph
+from rlx_py.ir.nonfinite import NonFinite, find_nonfinite
 from rlx_py.ir.types import TensorType, as_dtype
 
 
@@ -148,6 +149,11 @@ class Executable:
     def cost(self) -> Cost:
         """What one call takes: flops, bytes moved, arena bytes, number of kernels."""
         return self._runner.cost()
+
+    def find_nan(self, **arrays: Any) -> NonFinite | None:
+        """The first node where a NaN or infinity appears, with the user's line, forward or backward;
+        None if all is finite. It evaluates with NumPy, node by node."""
+        return find_nonfinite(self.graph, arrays)
 
     def _checked(self, given: Mapping[str, Any], types: Mapping[str, TensorType],
                  defaults: Mapping[str, Array]) -> dict[str, Array]:
