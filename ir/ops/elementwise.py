@@ -6,18 +6,26 @@ Integers wrap around as NumPy's do; integer division and remainder by zero give 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index
-from rlx_py.ir.kernel import Apply, Bitcast, Cast, Expr
+from rlx_py.ir.kernel import Bitcast, Cast, Expr
 from rlx_py.ir.node import Ask, Chain, Node, Op, register
-from rlx_py.ir.ops.compare import AND, EQ, GE, LT, OR
+from rlx_py.ir.ops.compare import AND, EQ, GE, GT, LT, OR
 from rlx_py.ir.ops.constant import scalar_of
-from rlx_py.ir.ops.families import NUMERIC, Array, Partial, elementwise
+from rlx_py.ir.ops.families import (
+    NUMERIC,
+    Array,
+    add_all,
+    elementwise,
+    quiet,
+    same_type,
+    scalar_element,
+)
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.types import DType, TensorType, Type
 
@@ -53,15 +61,8 @@ def _select_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> No
     return SELECT(node.inputs[0], zero if a is None else a, zero if b is None else b)
 
 
-def _select_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
-    values: list[Any] = []
-    for i in range(3):
-        values.append((yield (i, index)))
-    return Apply("select", tuple(values), node.dtype)
-
-
 SELECT = register(Op("select", _infer_select, eval=np.where, vjp=_select_vjp, jvp=_select_jvp,
-                     element=_select_element))
+                     element=scalar_element))
 
 
 def convert_array(x: Any, dtype: DType) -> Array:
@@ -179,21 +180,44 @@ FMA = elementwise("fma", _fma, (lambda y, a, b, c: b, lambda y, a, b, c: a, lamb
                   cost=1)
 
 
-def _winner(smaller_loses: bool, first: bool) -> Partial:
-    """1 to the operand that wins, 0 to the other, ½ at a tie; 1 to both where either is NaN."""
-
-    def partial(y: Node, a: Node, b: Node) -> Node:
-        loses = LT(a, b) if smaller_loses == first else LT(b, a)
-        return SELECT(EQ(a, b), fill(y, 0.5), SELECT(loses, fill(y, 0), fill(y, 1)))
-
-    return partial
+Route = Callable[..., Node]
 
 
-MAX = elementwise("max", np.maximum, (_winner(True, True), _winner(True, False)), kinds=NUMERIC)
-MIN = elementwise("min", np.minimum, (_winner(False, True), _winner(False, False)), kinds=NUMERIC)
+def piecewise(name: str, eval: Callable[..., Any], routes: Sequence[Route]) -> Op:
+    """An op linear in pieces: routes[i](g, *inputs) is what a cotangent or tangent g at input i
+    becomes.
 
+    It selects and never multiplies by 0, so an infinite g leaves what is not chosen at 0.
+    """
+
+    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+        return [route(ct, *node.inputs) for route in routes]
+
+    def jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+        pairs = zip(routes, tangents, strict=True)
+        return add_all([None if t is None else route(t, *node.inputs) for route, t in pairs])
+
+    return register(Op(name, same_type(name, NUMERIC, None), quiet(eval), vjp, jvp,
+                       element=scalar_element))
+
+
+def _winner(g: Node, mine: Node, other: Node, losing: Op) -> Node:
+    """g where mine wins, 0 where it loses, half at a tie; g to both where either is NaN."""
+    kept = SELECT(losing(mine, other), fill(g, 0), g)
+    return SELECT(EQ(mine, other), MUL(g, fill(g, 0.5)), kept)
+
+
+def _abs_route(g: Node, x: Node) -> Node:
+    zero = fill(x, 0)
+    return SELECT(LT(x, zero), NEG(g), SELECT(EQ(x, zero), fill(g, 0), g))
+
+
+MAX = piecewise("max", np.maximum, (lambda g, a, b: _winner(g, a, b, LT),
+                                    lambda g, a, b: _winner(g, b, a, LT)))
+MIN = piecewise("min", np.minimum, (lambda g, a, b: _winner(g, a, b, GT),
+                                    lambda g, a, b: _winner(g, b, a, GT)))
+ABS = piecewise("abs", np.abs, (_abs_route,))
 SIGN = elementwise("sign", np.sign, None, kinds=NUMERIC)
-ABS = elementwise("abs", np.abs, (lambda y, x: SIGN(x),), kinds=NUMERIC)
 FLOOR = elementwise("floor", np.floor, None, cost=1)
 CEIL = elementwise("ceil", np.ceil, None, cost=1)
 ROUND = elementwise("round", np.rint, None, cost=1)  # half to even

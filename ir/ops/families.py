@@ -16,7 +16,7 @@ from rlx_py.ir.node import OPS, Ask, Chain, Node, Op, make, register
 from rlx_py.ir.types import DType, TensorType, Type
 
 Array = np.ndarray[Any, Any]
-# The partial derivative by one input: a Node, 1 or −1 (taken as such, never multiplied), or None (0).
+# The partial derivative by one input: a Node, 1 or −1 (never multiplied), or None for 0.
 Partial = Callable[..., "Node | int | None"]
 
 NUMERIC = ("float", "int", "uint")
@@ -92,22 +92,24 @@ def elementwise(
         ]
         return add_all(terms)
 
-    def element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
-        values: list[Any] = []
-        for i in range(len(node.inputs)):
-            values.append((yield (i, index)))
-        return Apply(name, tuple(values), node.dtype, tuple(sorted(node.attrs.items())))
-
     return register(Op(
         name,
         infer or same_type(name, kinds, result),
         quiet(eval),
         vjp if partials is not None else None,
         jvp if partials is not None else None,
-        element=element,
+        element=scalar_element,
         differentiable=partials is not None,
         cost=cost or (POLYNOMIAL if tuple(kinds) == ("float",) else 1),
     ))
+
+
+def scalar_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
+    """The scalar operation of the op's own name, on the inputs at the same index."""
+    values: list[Any] = []
+    for i in range(len(node.inputs)):
+        values.append((yield (i, index)))
+    return Apply(node.op.name, tuple(values), node.dtype, tuple(sorted(node.attrs.items())))
 
 
 def _times(ct: Node, partial: Node | int | None, chain: Chain) -> Node | None:
