@@ -292,10 +292,11 @@ def apply_scalar(
     op: str, args: Sequence[Any], dtype: DType, attrs: Mapping[str, Any] | None = None
 ) -> Any:
     """op(args) as a NumPy scalar of `dtype`; f16 and bf16 compute in f32."""
-    kind = args[-1].dtype.kind
     if op == "fma":
         return fused(args[0], args[1], args[2], dtype)
-    if op in ("min", "max") and kind == "f" and args[0] == args[1] == 0:
+    if op == "copysign":
+        return np.copysign(args[0], args[1])
+    if op in ("min", "max") and dtype.is_float and args[0] == args[1] == 0:
         # IEEE 754: -0 is below +0, which NumPy leaves open.
         return args[0] if np.signbit(args[0]) == (op == "min") else args[1]
     if op == "lshr":

@@ -10,10 +10,11 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from rlx_py.backends.llvm.layout import arena_bytes, ports
+from rlx_py.backends.llvm.parallel import may_use_threads, parallel_for, team_size
 from rlx_py.backends.llvm.program import emit_module
 from rlx_py.backends.llvm.targets import Target, host, machine
 from rlx_py.ir.errors import BackendError
-from rlx_py.ir.kernel import Program
+from rlx_py.ir.kernel import Axis, For, Program, children
 
 Array = np.ndarray[Any, Any]
 ALIGN = 64
@@ -56,6 +57,8 @@ class CompiledProgram:
         with self._lock:
             call = self._free.pop() if self._free else _Call(self)
         slots = call.slots
+        if not may_use_threads():
+            slots[self._count + 1] = 0
         n = 0
         for name in self._inputs:
             slots[n] = arrays[name].ctypes.data
@@ -97,4 +100,17 @@ def compile_program(
     optimize(module, generator)
     engine = llvm.create_mcjit_compiler(module, generator)
     engine.finalize_object()
-    return CompiledProgram(program, engine, text, 0, threads or 1)
+    team = team_size(threads) if is_parallel(program) else 1
+    return CompiledProgram(program, engine, text, parallel_for(team), team)
+
+
+def is_parallel(program: Program) -> bool:
+    """Whether any loop of the program is cut over threads."""
+    work = [s for k in program.kernels for s in k.body]
+    while work:
+        s = work.pop()
+        if isinstance(s, For) and s.axis is Axis.PARALLEL:
+            return True
+        for inner in children(s):
+            work.extend(inner)
+    return False
