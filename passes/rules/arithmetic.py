@@ -64,15 +64,7 @@ def mul_zero(n: Node) -> Node | None:  # of integers: x · 0 -> 0
 
 
 @rule(DIV)
-def div_one(n: Node) -> Node | None:  # x / 1 -> x; x / −1 -> −x
-    x, c = n.inputs
-    if is_const(c, 1):
-        return x
-    return NEG(x) if is_const(c, -1) else None
-
-
-@rule(DIV)
-def div_power_of_two(n: Node) -> Node | None:  # x / 2^k -> x · 2^−k, where both are normal
+def div_power_of_two(n: Node) -> Node | None:  # x / ±2^k -> x · ±2^−k, both normal
     x, c = n.inputs
     value = number_of(c)
     if not value or abs(frexp(value)[0]) != 0.5 or not 2.0**-14 <= abs(value) <= 2.0**14:
@@ -189,7 +181,7 @@ def guarded_constant(n: Node) -> Node | None:  # c ⊳ b -> b · c for c ≠ 0; 
 
 
 RULES = (
-    constant_right, add_zero, sub_zero, mul_one, mul_zero, div_one, div_power_of_two, double_neg,
+    constant_right, add_zero, sub_zero, mul_one, mul_zero, div_power_of_two, double_neg,
     neg_of_scaled, add_neg, sub_neg, mul_of_negs, idempotent, abs_nonnegative, pow_constant,
     sqrt_squared, floor_of_floor, guarded_finite, guarded_constant,
 )
