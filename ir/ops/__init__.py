@@ -1,1 +1,37 @@
 """Every op family; importing this fills the registry and the operators of Node."""
+
+from rlx_py.ir.ops import (
+    activation,
+    conv,
+    cumulative,
+    dense,
+    folding,
+    index,
+    loss,
+    norm,
+    pointwise,
+    pool,
+    products,
+    shaping,
+    softmax,
+    special,
+    windows,
+)
+
+__all__ = [
+    "activation",
+    "conv",
+    "cumulative",
+    "dense",
+    "folding",
+    "index",
+    "loss",
+    "norm",
+    "pointwise",
+    "pool",
+    "products",
+    "shaping",
+    "softmax",
+    "special",
+    "windows",
+]
