@@ -8,6 +8,7 @@ from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node, require_float
+from rlx_py.ir.ops import folding
 from rlx_py.ir.ops.activation import softplus
 from rlx_py.ir.ops.compare import EQ
 from rlx_py.ir.ops.constant import iota
@@ -26,7 +27,7 @@ from rlx_py.ir.ops.operand import as_node, convert, operands, together
 from rlx_py.ir.ops.precision import in_compute_type, require_floats, require_shape
 from rlx_py.ir.ops.reduce import REDUCE_SUM, widened
 from rlx_py.ir.ops.softmax import normalised, row_sum, shifted_exponentials
-from rlx_py.ir.types import TensorType, TupleType, Type, i32
+from rlx_py.ir.types import DType, TensorType, TupleType, Type, i32
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -199,7 +200,7 @@ def reduced_loss(loss: Node, reduction: str) -> Node:
                            )
     if reduction == "none":
         return loss
-    return loss.mean() if reduction == "mean" else loss.sum()
+    return folding.mean(loss) if reduction == "mean" else folding.sum(loss)
 
 
 def _classes_last(x: Node) -> Node:
@@ -237,7 +238,8 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, ignore_index: int
         return reduced_loss(loss, reduction)
     counted = SELECT(_ignored(q, ignore_index), filled(0, counted.tensor), counted)
     # Counts and sums of narrow floats overflow in their own type.
-    return convert(convert(loss, counted.dtype).sum() / counted.sum(), loss.dtype)
+    mean = folding.sum(convert(loss, counted.dtype)) / folding.sum(counted)
+    return convert(mean, loss.dtype)
 
 
 def _class_weights(x: Node, weight: Any) -> Node:
@@ -248,17 +250,23 @@ def _class_weights(x: Node, weight: Any) -> Node:
     return spread(w, x.shape, (x.rank - 1,))
 
 
+def _wide(name: str, *values: Any) -> tuple[list[Node], DType]:
+    """Float operands of one shape in their compute type, and the type of the result."""
+    nodes = together(*values)
+    require_float(name, nodes[0].dtype)
+    return [convert(n, n.dtype.compute) for n in nodes], nodes[0].dtype
+
+
+def _finished(loss: Node, weight: Any, reduction: str, dtype: DType) -> Node:
+    return convert(reduced_loss(loss if weight is None else loss * weight, reduction), dtype)
+
+
 @located
 def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Node:
     """(input − target)², reduced. Both broadcast; raises ShapeError, DTypeError (not floats)."""
-    a, b = together(input, target)
-    require_float("mse_loss", a.dtype)
+    (a, b), dtype = _wide("mse_loss", input, target)
     d = SUB(a, b)
-    return reduced_loss(d * d, reduction)
-
-
-def _weighted(loss: Node, weight: Any, reduction: str) -> Node:
-    return reduced_loss(loss if weight is None else loss * weight, reduction)
+    return _finished(d * d, None, reduction, dtype)
 
 
 @located
@@ -269,20 +277,18 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None,
     From logits use `binary_cross_entropy_with_logits`, which keeps its accuracy where p rounds to
     0 or 1. Raises ShapeError, DTypeError (not floats).
     """
-    p, y = together(input, target)
-    require_float("binary_cross_entropy", p.dtype)
-    one = filled(1, y.tensor)
-    loss = NEG(GUARDED_MUL(y, LOG(p)) + GUARDED_MUL(SUB(one, y), LOG1P(NEG(p))))
-    return _weighted(loss, weight, reduction)
+    (p, y), dtype = _wide("binary_cross_entropy", input, target)
+    loss = NEG(GUARDED_MUL(y, LOG(p)) + GUARDED_MUL(1 - y, LOG1P(NEG(p))))
+    return _finished(loss, weight, reduction, dtype)
 
 
 @located
 def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None,
                                      reduction: str = "mean", pos_weight: Any = None) -> Node:
     """softplus(z) − z·y of logits z and labels y; pos_weight scales the part of label 1."""
-    z, y = together(input, target)
-    require_float("binary_cross_entropy_with_logits", z.dtype)
+    (z, y), dtype = _wide("binary_cross_entropy_with_logits", input, target)
     if pos_weight is None:
-        return _weighted(softplus(z) - z * y, weight, reduction)
-    ones = (pos_weight - 1) * y + 1
-    return _weighted((1 - y) * z + ones * softplus(-z), weight, reduction)
+        loss = softplus(z) - z * y
+    else:
+        loss = (1 - y) * z + ((pos_weight - 1) * y + 1) * softplus(-z)
+    return _finished(loss, weight, reduction, dtype)
