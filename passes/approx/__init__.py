@@ -1,16 +1,30 @@
-"""Elementary and special functions as straight-line scalar code."""
+"""Elementary and special functions as straight-line scalar code, by the name of their op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from rlx_py.passes.approx.error_function import erf, erfc
 from rlx_py.passes.approx.exponential import exp, exp2, expm1, logistic
+from rlx_py.passes.approx.gamma import digamma, lgamma
 from rlx_py.passes.approx.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from rlx_py.passes.approx.inverse_trigonometric import acos, asin, atan, atan2
 from rlx_py.passes.approx.logarithm import log, log1p, log2, log10
+from rlx_py.passes.approx.polygamma import polygamma
 from rlx_py.passes.approx.power import pow
+from rlx_py.passes.approx.sinc import sinc, sinc_derivative
 from rlx_py.passes.approx.trigonometric import cos, sin, tan
 
-APPROXIMATIONS = {
+APPROXIMATIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
-    for f in (erf, erfc, exp, exp2, expm1, logistic, acosh, asinh, atanh, cosh, sinh, tanh, acos,
-              asin, atan, atan2, log, log1p, log2, log10, pow, cos, sin, tan)
-}
-"""Functions by the name of their scalar operation: f(builder, *arguments, dtype)."""
+    for f in (
+        exp, exp2, expm1, logistic, log, log2, log10, log1p, pow,
+        sin, cos, tan, asin, acos, atan, atan2,
+        sinh, cosh, tanh, asinh, acosh, atanh,
+        erf, erfc, lgamma, digamma, polygamma, sinc, sinc_derivative,
+    )
+}  # fmt: skip
+"""f(scalars, *arguments, dtype), dtype "f32" or "f64"; polygamma and sinc_derivative take n=."""
+
+__all__ = ["APPROXIMATIONS"]

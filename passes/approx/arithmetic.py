@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeVar
 
 from rlx_py.passes.approx.builder import Scalars
@@ -42,6 +43,12 @@ def polynomial(s: Scalars[T], x: T, coefficients: Sequence[float], dtype: str) -
     for c in reversed(coefficients[:-1]):
         total = s.fma(total, x, s.const(c, dtype))
     return total
+
+
+def exact_pair(value: Fraction) -> Pair[float]:
+    """A rational number as high + low in f64."""
+    high = float(value)
+    return high, float(value - Fraction(high))
 
 
 def fast_two_sum(s: Scalars[T], a: T, b: T) -> Pair[T]:
