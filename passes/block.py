@@ -63,7 +63,7 @@ class Block:
     def __init__(self, fetch: Fetch) -> None:
         self.fetch = fetch
         self.scopes = [_Scope()]
-        self.depths: dict[Var | Local, int] = {}
+        self.depths: dict[Var | Local | Buffer, int] = {}
         self.changing: set[Local] = set()  # accumulators
 
     @property
@@ -159,7 +159,8 @@ class Block:
         if isinstance(expr, Cast | Bitcast):
             return self.value_depth(expr.arg)
         if isinstance(expr, Load):
-            return max(self.index_depth(expr.index), self.value_depth(expr.guard))
+            return max(self.index_depth(expr.index), self.value_depth(expr.guard),
+                       self.depths.get(expr.buffer, 0))
         return self.index_depth(expr.index) if isinstance(expr, IndexValue) else 0
 
     def value_depth(self, value: Value | None) -> int:

@@ -275,6 +275,8 @@ class RowKernel:
         with open_loops(self.block, self.rows):
             for tile in self.tiles.values():
                 self.block.append(Alloc(tile))
+                # A read at a constant place of the row must not leave the loop over rows.
+                self.block.depths[tile] = self.depth
             for nest in self.group.nests:
                 self._nest(nest)
         return self.block.body

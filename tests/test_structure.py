@@ -88,6 +88,8 @@ LINEAR = [
     case("concatenate", lambda m, x, y: m.concatenate([x, y, x], 1), (2, 3), (2, 1)),
     case("concatenate_flat", lambda m, x, y: m.concatenate([x, y], None), (2, 3), (2, 1)),
     case("concatenate_empty", lambda m, x, y: m.concatenate([x, y], 0), (0, 3), (2, 3)),
+    case("concatenate_all_empty", lambda m, x, y: m.concatenate([x, y], 0), (0, 3), (0, 3)),
+    case("concatenate_no_lines", lambda m, x, y: m.concatenate([x, y], 1), (0, 3), (0, 2)),
     case("stack", lambda m, x, y: m.stack([x, y], -1), (2, 3), (2, 3)),
     case("split", lambda m, x: m.split(x, 3, 1)[1], (2, 6)),
     case("split_at", lambda m, x: m.split(x, [1, -2], 1)[1], (2, 6)),
