@@ -12,7 +12,7 @@ import numpy as np
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError, VerifyError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import LEAF, Node, at, leaf, origin, toposort
-from rlx_py.ir.types import TensorType, TupleType, Type, as_dtype
+from rlx_py.ir.types import TensorType, TupleType, Type
 
 Array = np.ndarray[Any, Any]
 Value = Any  # an array, or a tuple of arrays for a tuple-typed node
@@ -74,7 +74,7 @@ def as_value(name: str, value: Any, type: TensorType) -> Array:
         if array.dtype != type.dtype.numpy:
             raise DTypeError(f"{name!r} takes {type}, not {array.dtype}")
         return array
-    if array.dtype == np.dtype(object) or as_dtype(array.dtype).is_float > type.dtype.is_float:
+    if array.dtype.kind not in "biuf" or (array.dtype.kind == "f") > type.dtype.is_float:
         raise DTypeError(f"{name!r} takes {type}, not {array.dtype}")
     return array.astype(type.dtype.numpy)
 

@@ -76,7 +76,7 @@ def singular_report(graph: Graph, inputs: Mapping[str, Any]) -> list[Singular]:
     found = []
     for name, count in evaluate(graph, inputs).items():
         node = graph.outputs[name]
-        forward = node.origin or node
+        forward = node if node.origin is None else node.origin
         if name.startswith("singular") and name.rpartition("_")[2].isdigit() and count:
             found.append(Singular(name, forward.op.name, forward.loc, int(count)))
     return found
