@@ -167,12 +167,21 @@ def linear(const: int, terms: Iterable[tuple[Atom, int]]) -> Index:
     for atom in [a for a in sums if isinstance(a, Remainder)]:
         coefficient = sums[atom]
         assert isinstance(atom, Remainder)
-        whole = Quotient(atom.of, atom.by)
+        whole = quotient_atom(atom.of, atom.by)
         if coefficient and sums.get(whole) == coefficient * atom.by:
             del sums[atom], sums[whole]
             return Index(const, tuple(sums.items())) + atom.of * coefficient
     kept = sorted(((a, c) for a, c in sums.items() if c), key=lambda t: _order(t[0]))
     return Index(const, tuple(kept))
+
+
+def quotient_atom(of: Index, by: int) -> Quotient:
+    """⌊of / by⌋ as an atom; ⌊⌊x/a⌋/b⌋ is ⌊x/(ab)⌋."""
+    if not of.const and len(of.terms) == 1:
+        (inner, coefficient), = of.terms
+        if coefficient == 1 and isinstance(inner, Quotient):
+            return Quotient(inner.of, inner.by * by)
+    return Quotient(of, by)
 
 
 def divmod_index(index: Index, divisor: int) -> tuple[Index, Index]:
@@ -201,7 +210,7 @@ def _divmod_rest(rest: Index, divisor: int) -> tuple[Index, Index]:
     # A constant beyond the divisor leaves it, so that shifted forms meet.
     shift = rest.const // divisor
     base = rest - shift * divisor
-    return as_index(Quotient(base, divisor)) + shift, as_index(Remainder(base, divisor))
+    return as_index(quotient_atom(base, divisor)) + shift, as_index(Remainder(base, divisor))
 
 
 def atoms(index: Index) -> list[Atom]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlx_py.ir.errors import BackendError
-from rlx_py.ir.index import Dynamic, Index, Var, as_index, atoms
+from rlx_py.ir.index import ZERO, Dynamic, Index, Var, as_index, atoms
 from rlx_py.ir.kernel import (
     Apply,
     Axis,
@@ -252,8 +252,8 @@ def domain_vars(shape: Iterable[int], prefix: str = "i") -> tuple[Var, ...]:
 
 
 def place(vars: Iterable[Var]) -> Place:
-    """The index that a tuple of loop variables is."""
-    return tuple(as_index(v) for v in vars)
+    """The index that a tuple of loop variables is; a loop of one step stands at 0."""
+    return tuple(ZERO if v.extent == 1 else as_index(v) for v in vars)
 
 
 def zero(dtype: DType) -> Const:

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.index import Index, Var, as_index, atoms, substitute
+from rlx_py.ir.index import Index, Var, atoms, row_major, substitute
 from rlx_py.ir.kernel import Local, Read, Value
 from rlx_py.ir.node import LEAF, PROJECT, TUPLE, Node
 from rlx_py.ir.ops.constant import CONSTANT
@@ -98,6 +98,7 @@ class Fusion:
         self.group_of: dict[Node, Group] = {}
         self.reads: dict[Node, list[tuple[Node, Place]]] = {}
         self.vars: dict[Node, tuple[Var, ...]] = {}
+        self.row_readers: dict[Node, list[Group]] = {}  # kernels that read a value row by row
         for n in self.nodes:
             if n in self.stored and not self.external(n):
                 self._place(n)
@@ -153,14 +154,20 @@ class Fusion:
         return cost >= SHARED_COST and len(users) > 1
 
     def _store_operand(self, operand: Node) -> None:
-        """Store the deepest value that a contract can read through an affine index."""
+        """Store the deepest value that a contract can read through an affine index into memory."""
         node, index = operand, place(domain_vars(operand.shape))
-        while node not in self.stored and not inline_scalar(node):
+        best = operand
+        while not inline_scalar(node):
+            if all(isinstance(a, Var) for a in atoms(row_major(index, node.shape))):
+                best = node
+            if node in self.stored:
+                break
             pushed = push(node, index)
             if pushed is None:
-                self.stored.add(node)
-                return
+                break
             node, index = pushed
+        if not inline_scalar(best):
+            self.stored.add(best)
 
     # ---- what shares a kernel ------------------------------------------------------------------
 
@@ -173,16 +180,30 @@ class Fusion:
         vars = domain_vars(extents)
         self.vars[node] = vars
         self.reads[node] = self._dry_reads(node, vars)
-        sources = {self.group_of[p].number: self.group_of[p]
-                   for p, _ in self.reads[node] if p in self.group_of}
-        for group in sorted(sources.values(), key=lambda g: -g.number):
+        sources = [self.group_of[p] for p, _ in self.reads[node] if p in self.group_of]
+        siblings = [g for p, i in self.reads[node] if self._leads(i, vars)
+                    for g in self.row_readers.get(p, ())[-2:]]
+        for group in (*_latest_first(sources), *_latest_first(siblings)):
             if self._independent(node, group) and group.cost < KERNEL_LIMIT:
-                joined = (self._join_epilogue if group.contract is not None else self._join_rows)(node, group)
-                if joined:
-                    return
+                join = self._join_rows if group.contract is None else self._join_epilogue
+                if join(node, group):
+                    return self._note_reader(node, group)
         group = self._new_group(node)
         group.rows = extents[:outer]
         group.nests.append(Nest(extents, outer, [node]))
+        return self._note_reader(node, group)
+
+    @staticmethod
+    def _leads(index: Place, vars: tuple[Var, ...]) -> bool:
+        """Whether a read follows the outermost loop, so that sharing that loop shares the row."""
+        return bool(index) and bool(vars) and vars[0].extent > 1 and index[0] == place(vars)[0]
+
+    def _note_reader(self, node: Node, group: Group) -> None:
+        if group.contract is None:
+            for p, index in self.reads[node]:
+                readers = self.row_readers.setdefault(p, [])
+                if self._leads(index, self.vars[node]) and group not in readers:
+                    readers.append(group)
 
     def _new_group(self, node: Node) -> Group:
         group = Group(len(self.groups))
@@ -256,14 +277,14 @@ class Fusion:
         if group.loops is not None:
             return False
         inside = [(p, i) for p, i in self.reads[node] if self.group_of.get(p) is group]
-        vars = self.vars[node]
+        full = place(self.vars[node])
         limit = min(len(group.rows), len(extents) if outer is None else outer)
         depth = 0
         while depth < limit and extents[depth] == group.rows[depth] and all(
-            i[depth] == as_index(vars[depth]) for _, i in inside
+            i[depth] == full[depth] for _, i in inside
         ):
             depth += 1
-        if depth == 0:
+        if depth == 0 and (extents or group.rows):
             return False
         domains = [extents, *(n.domain for n in group.nests)]
         if depth < len(group.rows) or depth < len(extents):
@@ -340,8 +361,12 @@ class Fusion:
         return order
 
 
+def _latest_first(groups: Iterable[Group]) -> list[Group]:
+    return sorted({g.number: g for g in groups}.values(), key=lambda g: -g.number)
+
+
 def push(node: Node, index: Place) -> tuple[Node, Place] | None:
-    """One step down through pure, unguarded, affine movement; None where that is not what it is."""
+    """One step down through pure, unguarded movement; None where that is not what it is."""
     if node.op.element is None or node.op.cost or not node.inputs:
         return None
     steps = node.op.element(node, index)
@@ -355,8 +380,7 @@ def push(node: Node, index: Place) -> tuple[Node, Place] | None:
     try:
         steps.send(marker)
     except StopIteration as stop:
-        affine = all(isinstance(a, Var) for i in ask[1] for a in atoms(i))
-        if stop.value is marker and affine:
+        if stop.value is marker:
             return node.inputs[ask[0]], ask[1]
     return None
 
