@@ -20,11 +20,12 @@ from rlx_py.ir.ops.precision import require_floats, require_shape
 from rlx_py.ir.ops.spatial import (
     check_attributes,
     crop_trailing,
+    fold_windows,
     pad_trailing,
     padding_pairs,
     per_axis,
 )
-from rlx_py.ir.ops.windows import FOLD, WINDOWS, window_count
+from rlx_py.ir.ops.windows import WINDOWS, window_count
 from rlx_py.ir.types import TensorType, Type
 
 Sizes = tuple[int, ...]
@@ -143,9 +144,8 @@ def _conv_backward_input(dy: Node, w: Node, *, shape: Sizes, stride: Sizes, low:
         return _correlate(REVERSE(w, axes=tuple(range(2, 2 + d))), windows, groups, 0)
     columns = _product(_split(w, 0, groups), _split(dy, 1, groups), groups, (0,), (1,))
     full = tuple(n + a + b for n, a, b in zip(shape, low, high, strict=True))
-    folded = FOLD(_channels_second(columns, groups, d), shape=full, size=size, stride=stride,
-                  dilation=dilation)
-    return crop_trailing(folded, low, high)
+    columns = _channels_second(columns, groups, d)
+    return crop_trailing(fold_windows(columns, full, size, stride, dilation), low, high)
 
 
 def _conv_backward_weight(x: Node, dy: Node, *, size: Sizes, stride: Sizes, low: Sizes,

@@ -12,22 +12,23 @@ from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, require_float
 from rlx_py.ir.ops.compare import AND, EQ, NE, OR
 from rlx_py.ir.ops.constant import constant, iota
-from rlx_py.ir.ops.elementwise import DIV, MUL, SELECT, cast
+from rlx_py.ir.ops.elementwise import DIV, MUL, SELECT
 from rlx_py.ir.ops.families import Array, composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled, reshaped, spread
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.precision import in_compute_type, require_floats, require_shape
-from rlx_py.ir.ops.reduce import ARGMAX, REDUCE_MAX, REDUCE_SUM
+from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_MIN, REDUCE_SUM
 from rlx_py.ir.ops.spatial import (
     check_attributes,
     crop_trailing,
+    fold_windows,
     pad_trailing,
     padding_pairs,
     per_axis,
 )
-from rlx_py.ir.ops.windows import FOLD, WINDOWS, window_count
-from rlx_py.ir.types import TensorType, Type, bool_, i8
+from rlx_py.ir.ops.windows import WINDOWS, window_count
+from rlx_py.ir.types import TensorType, Type, bool_, i32
 
 Sizes = tuple[int, ...]
 
@@ -110,9 +111,10 @@ def _winner(x: Node, y: Node, **attrs: Sizes) -> Node:
     if any(attrs["low"]) or any(attrs["high"]):
         inside = filled(True, x.tensor.with_dtype(bool_))
         hit = AND(hit, _windows(inside, False, **attrs))
-    first = ARGMAX(cast(hit, i8), axes=taps)
-    order = reshaped(iota(prod(size)), size)
-    return EQ(spread(first, windows.shape, lead), spread(order, windows.shape, taps))
+    # A minimum of i32 and not an argmax, whose i64 would halve the lanes beside f32.
+    order = spread(reshaped(iota(prod(size), 0, i32), size), windows.shape, taps)
+    first = REDUCE_MIN(SELECT(hit, order, filled(prod(size), order.tensor)), axes=taps)
+    return EQ(spread(first, windows.shape, lead), order)
 
 
 def _max_pool_backward(dy: Node, x: Node, y: Node, **attrs: Sizes) -> Node:
@@ -127,8 +129,7 @@ def _fold(windows: Node, shape: Sizes, size: Sizes, stride: Sizes, low: Sizes, h
           dilation: Sizes) -> Node:
     lengths = shape[len(shape) - len(size):]
     full = tuple(n + a + b for n, a, b in zip(lengths, low, high, strict=True))
-    return crop_trailing(FOLD(windows, shape=full, size=size, stride=stride, dilation=dilation),
-                         low, high)
+    return crop_trailing(fold_windows(windows, full, size, stride, dilation), low, high)
 
 
 def _max_pool_take(t: Node, x: Node, y: Node, **attrs: Sizes) -> Node:

@@ -10,7 +10,8 @@ import numpy as np
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.constant import constant
-from rlx_py.ir.ops.movement import padded
+from rlx_py.ir.ops.movement import padded, permuted, reshaped
+from rlx_py.ir.ops.windows import FOLD
 
 Sizes = tuple[int, ...]
 
@@ -62,3 +63,19 @@ def check_attributes(rank: int, at_least: int, **attrs: Sizes) -> None:
     for name, value in attrs.items():
         if len(value) != rank or any(v < at_least for v in value):
             raise ArgumentError(f"{name} {value} must hold {rank} integers of at least {at_least}")
+
+
+def fold_windows(windows: Node, shape: Sizes, size: Sizes, stride: Sizes, dilation: Sizes) -> Node:
+    """FOLD of windows[…, P…, K…] into […, shape…]; where windows do not meet, by moving alone."""
+    if any(k > s or (k > 1 and d > 1) for k, s, d in zip(size, stride, dilation, strict=True)):
+        return FOLD(windows, shape=shape, size=size, stride=stride, dilation=dilation)
+    rank = len(size)
+    lead = windows.rank - 2 * rank
+    gaps = tuple(s - k for s, k in zip(stride, size, strict=True))
+    blocks = pad_trailing(windows, (0,) * rank, gaps)
+    order = [a for i in range(rank) for a in (lead + i, lead + rank + i)]
+    blocks = permuted(blocks, (*range(lead), *order))
+    lengths = tuple(p * s for p, s in zip(windows.shape[lead:lead + rank], stride, strict=True))
+    lines = reshaped(blocks, (*windows.shape[:lead], *lengths))
+    rest = tuple(n - m for n, m in zip(shape, lengths, strict=True))
+    return pad_trailing(lines, (0,) * rank, rest)
