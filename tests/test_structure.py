@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laws import check_gradient, check_second_order, check_transpose, value
+from laws import check_gradient, check_second_order, check_transpose, graph_of, named, value
 
 import rlx_py.ir.ops.arrays as rnp
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
+from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.ops import pointwise  # noqa: F401  (fills the operators of Node)
 from rlx_py.ir.ops.constant import constant
@@ -21,6 +22,7 @@ from rlx_py.ir.ops.index import GATHER, SCATTER_ADD, SCATTER_ADD_ALONG, TAKE_ALO
 from rlx_py.ir.ops.movement import PAD
 from rlx_py.ir.ops.windows import FOLD, WINDOWS
 from rlx_py.ir.types import DTYPES
+from rlx_py.passes.vjp import vjp
 
 Array = np.ndarray[Any, Any]
 
@@ -438,3 +440,23 @@ def test_creation() -> None:
     check(rnp.one_hot(np.array([[2, 5], [-1, 0]]), 3),
           np.array([[[0, 0, 1], [0, 0, 0]], [[0, 0, 0], [1, 0, 0]]]))
     assert rnp.zeros_like(rnp.ones(3, "i8")).dtype.name == "i8"
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d.is_float], ids=str)
+@pytest.mark.parametrize("c", [*PRODUCTS, *NONLINEAR], ids=str)
+def test_gradients_keep_every_float_type(c: Case, dtype: Any, rng: np.random.Generator) -> None:
+    wide = arrays_of(c, rng)
+    arrays = [a.astype(dtype.numpy) for a in wide]
+    graph = graph_of(c.ours, arrays)
+    assert graph.outputs["y"].dtype is dtype
+    ct = np.ones(graph.outputs["y"].shape)
+    found = evaluate(vjp(graph, list(graph.inputs)),
+                     {**named(arrays), "ct_y": ct.astype(dtype.numpy)})
+    exact = [a.astype(np.float64) for a in arrays]
+    expected = evaluate(vjp(graph_of(c.ours, exact), list(graph.inputs)),
+                        {**named(exact), "ct_y": ct})
+    tolerance = {"f64": 1e-12, "f32": 1e-4, "f16": 0.03, "bf16": 0.2}[dtype.name]
+    for name, array in found.items():
+        assert array.dtype == dtype.numpy
+        np.testing.assert_allclose(array.astype(np.float64), expected[name], rtol=tolerance,
+                                   atol=tolerance)
