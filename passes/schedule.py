@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rlx_py.ir.copying import Copier, copied, indices, reads, walk
-from rlx_py.ir.index import Index, Quotient, Remainder, Var, as_index, atoms
+from rlx_py.ir.index import Quotient, Remainder, Var, as_index, atoms
 from rlx_py.ir.kernel import (
     Alloc,
     Apply,
@@ -34,6 +34,7 @@ FORK_COST = 20_000  # estimated cycles below which a second thread does not pay
 MAX_UNROLL = 16  # copies of a short inner loop inside lanes
 CHUNK = 256  # elements of a one-dimensional loop that one parallel step takes
 CALL_CYCLES = 12  # estimated cycles of a function that expands into a polynomial
+SHORT_STRIDE = 4.0  # an access in lanes with a stride of 2 to 4, in contiguous ones
 CHEAP = frozenset(
     "add sub mul neg fma abs min max eq ne lt le gt ge and or xor not select guarded_mul "
     "floor ceil round trunc sign copysign shl shr sar".split())
@@ -56,7 +57,7 @@ def schedule_body(body: tuple[Stmt, ...], target: CpuTarget) -> tuple[Stmt, ...]
     """One kernel."""
     if any(isinstance(s, Contract) for s in body):
         return body  # expand_contract schedules what it makes
-    merged = tuple(merge_loops(s) for s in body)
+    merged = tuple(merge_loops(split_loops(s)) for s in body)
     lanes = tuple(Vectorizer(target).loop(s) if isinstance(s, For) else s for s in merged)
     return parallelize(lanes)
 
@@ -92,6 +93,30 @@ def _splits(body: Iterable[Stmt], var: Var) -> bool:
     )
 
 
+# ---- splitting ---------------------------------------------------------------------------------
+
+
+def split_loops(stmt: Stmt) -> Stmt:
+    """A loop whose quotient and remainder by q are used becomes two, so that indices are affine."""
+    if not isinstance(stmt, For):
+        return stmt
+    by = _divisor(stmt)
+    if by is None:
+        return replace(stmt, body=tuple(map(split_loops, stmt.body)))
+    outer, inner = Var(stmt.var.name, stmt.var.extent // by), Var(stmt.var.name, by)
+    body = copied(stmt.body, {stmt.var: as_index(outer) * by + as_index(inner)})
+    return split_loops(For(outer, (For(inner, body, stmt.axis),), stmt.axis))
+
+
+def _divisor(loop: For) -> int | None:
+    """The smallest q that divides the extent, where v // q or v % q is used of the variable v."""
+    alone = as_index(loop.var)
+    found = {a.by for s in walk(loop.body) for i in indices(s) for a in atoms(i)
+             if isinstance(a, Quotient | Remainder) and a.of == alone}
+    return min((q for q in found if loop.var.extent % q == 0 and 1 < q < loop.var.extent),
+               default=None)
+
+
 # ---- lanes -------------------------------------------------------------------------------------
 
 
@@ -120,31 +145,31 @@ class Vectorizer:
         """How many times faster lanes make an element of the loop; 0 where they can't be used."""
         if loop.var.extent < 2 or not can_vectorize(loop):
             return 0.0
-        size, contiguous, scattered, uniform = 1, 0.0, 0.0, 0.0
-        for s in walk(loop.body):
-            weight = 1.0
-            access = s if isinstance(s, Store) else (
-                s.expr if isinstance(s, Let) and isinstance(s.expr, Load) else None)
-            if access is not None:
-                size = max(size, access.buffer.dtype.itemsize)
-                stride = unit_stride(access.index, loop.var)
-                contiguous += weight * (stride == 1)
-                uniform += weight * (stride == 0)
-                scattered += weight * (stride is None)
+        accesses = [a for a in map(_access, walk(loop.body)) if a is not None]
+        size = max((a.buffer.dtype.itemsize for a in accesses), default=4)
         width = self.target.vector_bytes // max(size, 4)
-        steps = -(-loop.var.extent // width)
-        filled = loop.var.extent / steps
-        cost = (contiguous + uniform + scattered * width) / filled
-        plain = contiguous + uniform + scattered
-        return plain / cost if cost else filled
+        filled = loop.var.extent / -(-loop.var.extent // width)
+        if not accesses:
+            return filled
+        cost = sum(_lane_cost(a, loop.var, width) for a in accesses)
+        return filled * len(accesses) / cost
 
 
-def unit_stride(index: Index, var: Var) -> int | None:
-    """0 or 1 where the index moves by that much with the variable; None for any other way."""
-    inside = any(var in a.of.variables() for a in atoms(index)
-                 if isinstance(a, Quotient | Remainder))
+def _access(stmt: Stmt) -> Load | Store | None:
+    if isinstance(stmt, Store):
+        return stmt
+    return stmt.expr if isinstance(stmt, Let) and isinstance(stmt.expr, Load) else None
+
+
+def _lane_cost(access: Load | Store, var: Var, width: int) -> float:
+    """Scalar accesses that one access in lanes is worth: 1 contiguous, a few for a short stride."""
+    index = access.index
     stride = index.coefficient(var)
-    return None if inside or stride not in (0, 1) else stride
+    if any(var in a.of.variables() for a in atoms(index) if isinstance(a, Quotient | Remainder)):
+        return width
+    if stride in (0, 1):
+        return 1.0
+    return SHORT_STRIDE if 2 <= stride <= 4 else width
 
 
 def can_vectorize(loop: For) -> bool:

@@ -16,11 +16,12 @@ from rlx_py.passes.rules import (
     pointwise,
     recognise,
     reduction,
+    windows,
 )
 from rlx_py.passes.rules.rule import Rule
 
 SAFE: tuple[Rule, ...] = (*arithmetic.RULES, *logic.RULES, *movement.RULES, *reduction.RULES,
-                          *pointwise.RULES)
+                          *pointwise.RULES, *windows.RULES)
 BEFORE_DIFFERENTIATION = (*recognise.RULES, *SAFE)
 FAST = (*SAFE, *fastmath.RULES)
 
