@@ -14,7 +14,6 @@ import rlx_py.ir.ops.arrays as rnp
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.ops import pointwise  # noqa: F401  (fills the operators of Node)
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.contract import CONTRACT
 from rlx_py.ir.ops.cumulative import LINEAR_RECURRENCE

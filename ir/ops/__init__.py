@@ -2,6 +2,7 @@
 
 from rlx_py.ir.ops import (
     activation,
+    arrays,
     conv,
     cumulative,
     dense,
@@ -20,6 +21,7 @@ from rlx_py.ir.ops import (
 
 __all__ = [
     "activation",
+    "arrays",
     "conv",
     "cumulative",
     "dense",
