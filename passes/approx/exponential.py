@@ -116,13 +116,14 @@ def exp_moderate(s: Scalars[T], x: T, dtype: str) -> tuple[T, T]:
 def expm1(s: Scalars[T], x: T, dtype: str) -> T:
     """e^x - 1 = 2^k (e^r - 1) + (2^k - 1); halved inside so that 2^k never overflows early."""
     limits, form = RANGES[dtype], FORMATS[dtype]
-    clamped = clamp(s, x, -(form.mantissa + 3.0), limits.highest, dtype)
+    clamped = clamp(s, x, -(form.mantissa + 3.0), limits.highest - 2.0, dtype)
     k, half = round_biased(s, clamped, LOG2_E, form, offset=-1)
     high = s.fma(k, s.const(-limits.ln2_high, dtype), clamped)
     r, low = fast_two_sum(s, high, s.mul(k, s.const(-limits.ln2_low, dtype)))
     p = s.add(r, s.fma(s.mul(r, r), polynomial(s, r, EXPM1[dtype], dtype), low))
     large = s.fma(p, half, s.sub(half, s.const(0.5, dtype)))
-    return s.select(s.eq(k, s.const(0.0, dtype)), p, s.add(large, large))
+    y = s.select(s.eq(k, s.const(0.0, dtype)), p, s.add(large, large))
+    return s.copysign(y, x)
 
 
 def logistic(s: Scalars[T], x: T, dtype: str) -> T:
