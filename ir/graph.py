@@ -214,7 +214,8 @@ class Graph:
             if name in bindings:
                 values[node] = bound(bindings[name], node, name)
             elif name in sub.params:
-                values[node] = self.params.get(name) or self.param(name, node.shape, node.dtype)
+                values[node] = (self.params[name] if name in self.params
+                                else self.param(name, node.shape, node.dtype))
                 self._same_type(f"param {name!r} of {sub.name!r}", values[node], node)
             else:
                 values[node] = self.state(name, node.shape, node.dtype, sub.states[name].init)

@@ -298,6 +298,22 @@ def test_binary_cross_entropy_to_second_order() -> None:                        
     np.testing.assert_allclose(found, np.sum(s * (1 - s)), rtol=1e-12)
 
 
+def test_an_inner_gradient_step_differentiates_through_a_call() -> None:
+    inner, v = mlp()
+    inner_grad = grad(inner, "loss", ["w"])
+    g = Graph("maml")
+    x, w, b = g.input("x", (4, 3), f64), g.param("w", (3, 5), f64), g.param("b", (5,), f64)
+    stepped = p.subtract(w, p.multiply(0.1, g.call(inner_grad, x=x, w=w).grad_w))
+    g.output("loss", g.call(inner, x=x, w=stepped).loss)
+    assert list(g.params) == ["w", "b"] and b is g.params["b"]
+    verify(g)
+    check_grads(g, v, order=1)
+    with pytest.raises(ArgumentError, match="no output 'lost'"):
+        _ = g.call(inner, x=x).lost
+    with pytest.raises(ArgumentError, match="not bound"):
+        g.call(inner)
+
+
 # ---- singular points -------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
 """Identities of arithmetic that hold for every input, NaN, infinities and −0 included.
 
-So x + 0 stays (−0 + 0 is 0) and x · 0 stays (NaN, ∞); x − 0 and x + −0 go. The powers follow
-NumPy's own shortcuts: x ** 0.5 is sqrt(x), x ** −1 is 1/x.
+So x + 0 stays (−0 + 0 is 0) and x · 0 stays (NaN, ∞); x − 0 and x + −0 go. The powers are the
+exception: as NumPy has it, x ** 0.5 is sqrt(x), so it is NaN at −∞ and −0 at −0, and x ** −0.5
+is its reciprocal.
 """
 
 from __future__ import annotations
