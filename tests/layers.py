@@ -99,6 +99,12 @@ CASES: dict[str, tuple[Function, dict[str, Array]]] = {
                       {"x": normal(2, 4, 4, 3), "w": normal(6, 2, 3, 2), "b": normal(6)}),
     "conv2d_groups_strided": (lambda x, w: nn.conv2d(x, w, None, 2, 1, 1, 3),
                               {"x": normal(2, 3, 5, 6), "w": normal(6, 1, 3, 2)}),
+    "conv2d_depthwise": (lambda x, w: nn.conv2d(x, w, None, 1, 1, 1, 3),
+                         {"x": normal(2, 3, 4, 3), "w": normal(6, 1, 3, 2)}),
+    "conv2d_depthwise_strided": (lambda x, w: nn.conv2d(x, w, None, 2, 1, 1, 2),
+                                 {"x": normal(2, 2, 5, 4), "w": normal(2, 1, 3, 3)}),
+    "conv2d_many_outputs": (lambda x, w: nn.conv2d(x, w, None, 2, 1, 1, 2),
+                            {"x": normal(1, 2, 3, 4), "w": normal(12, 1, 2, 2)}),
     "conv2d_crop": (lambda x, w: nn.conv2d(x, w, None, 1, 3),  # padding beyond the kernel's reach
                     {"x": normal(1, 2, 3, 2), "w": normal(2, 2, 2, 1)}),
     "conv2d_pointwise": (lambda x, w: nn.conv2d(x, w, None, 2),

@@ -12,6 +12,13 @@ from typing import Any
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, make, require_rank
 from rlx_py.ir.ops.contract import CONTRACT
+from rlx_py.ir.ops.depthwise import (
+    depthwise,
+    depthwise_backward_weight,
+    depthwise_columns,
+    depthwise_over_outputs,
+    depthwise_over_taps,
+)
 from rlx_py.ir.ops.families import add_all, composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import REVERSE, permuted, reshaped, spread
@@ -124,11 +131,15 @@ def _correlate(w: Node, windows: Node, groups: int, over: int) -> Node:
     return _channels_second(product, groups, 0)
 
 
-def _conv(x: Node, w: Node, *, stride: Sizes, low: Sizes, high: Sizes, dilation: Sizes,
-          groups: int) -> Node:
-    windows = WINDOWS(pad_trailing(x, low, high), size=w.shape[2:], stride=stride,
-                      dilation=dilation)
-    return _correlate(w, windows, groups, 1)
+def _padded_windows(x: Node, size: Sizes, stride: Sizes, low: Sizes, high: Sizes, dilation: Sizes
+                    ) -> Node:
+    return WINDOWS(pad_trailing(x, low, high), size=size, stride=stride, dilation=dilation)
+
+
+def _conv(x: Node, w: Node, *, groups: int, **line: Sizes) -> Node:
+    if depthwise(w.shape, groups):
+        return depthwise_over_taps(_padded_windows(x, w.shape[2:], **line), w)
+    return _correlate(w, _padded_windows(x, w.shape[2:], **line), groups, 1)
 
 
 def _conv_backward_input(dy: Node, w: Node, *, shape: Sizes, stride: Sizes, low: Sizes,
@@ -136,27 +147,36 @@ def _conv_backward_input(dy: Node, w: Node, *, shape: Sizes, stride: Sizes, low:
     """Stride 1: dy correlated with the flipped kernel. Else fold, where no product is with the
     zeros that a stride would put between the elements of dy."""
     d, size = len(stride), w.shape[2:]
+    direct = depthwise(w.shape, groups)
     if all(s == 1 for s in stride):
         reach = tuple(a * (k - 1) for a, k in zip(dilation, size, strict=True))
-        wide = pad_trailing(dy, tuple(r - a for r, a in zip(reach, low, strict=True)),
-                            tuple(r - a for r, a in zip(reach, high, strict=True)))
-        windows = WINDOWS(wide, size=size, stride=stride, dilation=dilation)
-        return _correlate(REVERSE(w, axes=tuple(range(2, 2 + d))), windows, groups, 0)
-    columns = _product(_split(w, 0, groups), _split(dy, 1, groups), groups, (0,), (1,))
+        before, after = (tuple(r - p for r, p in zip(reach, line, strict=True))
+                         for line in (low, high))
+        windows = _padded_windows(dy, size, stride, before, after, dilation)
+        flipped = REVERSE(w, axes=tuple(range(2, 2 + d)))
+        if direct:
+            return depthwise_over_outputs(windows, flipped, groups=groups)
+        return _correlate(flipped, windows, groups, 0)
+    if direct:
+        columns = depthwise_columns(dy, w, groups=groups)
+    else:
+        columns = _channels_second(
+            _product(_split(w, 0, groups), _split(dy, 1, groups), groups, (0,), (1,)), groups, d)
     full = tuple(n + a + b for n, a, b in zip(shape, low, high, strict=True))
-    columns = _channels_second(columns, groups, d)
     return crop_trailing(fold_windows(columns, full, size, stride, dilation), low, high)
 
 
-def _conv_backward_weight(x: Node, dy: Node, *, size: Sizes, stride: Sizes, low: Sizes,
-                          high: Sizes, dilation: Sizes, groups: int) -> Node:
+def _conv_backward_weight(x: Node, dy: Node, *, size: Sizes, groups: int, **line: Sizes) -> Node:
+    shape = (dy.shape[1], x.shape[1] // groups, *size)
+    windows = _padded_windows(x, size, **line)
+    if depthwise(shape, groups):
+        return depthwise_backward_weight(windows, dy)
     d, s = len(size), int(groups > 1)
-    windows = WINDOWS(pad_trailing(x, low, high), size=size, stride=stride, dilation=dilation)
     places = tuple(range(2 + s, 2 + s + d))
     batch = ((1,), (1,)) if s else ((), ())
     product = CONTRACT(_split(dy, 1, groups), _split(windows, 1, groups), batch=batch,
                        contract=((0, *places), (0, *places)))
-    return reshaped(product, (dy.shape[1], x.shape[1] // groups, *size))
+    return reshaped(product, shape)
 
 
 # ---- derivatives -----------------------------------------------------------------------------

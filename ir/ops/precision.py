@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.node import Node, require_float
 from rlx_py.ir.ops.operand import convert
 from rlx_py.ir.types import TensorType
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def in_compute_type(decompose: Callable[..., Any]) -> Callable[..., Any]:
+
+def in_compute_type(decompose: Callable[P, R]) -> Callable[P, R]:
     """The decomposition over inputs in their compute type; results in the type of the floats."""
+    call: Callable[..., Any] = decompose
 
     @wraps(decompose)
     def run(*inputs: Node, **attrs: Any) -> Any:
         dtype = next(n.dtype for n in inputs if n.dtype.is_float)
         if dtype.compute is dtype:
-            return decompose(*inputs, **attrs)
-        found = decompose(*(convert(n, n.dtype.compute) for n in inputs), **attrs)
+            return call(*inputs, **attrs)
+        found = call(*(convert(n, n.dtype.compute) for n in inputs), **attrs)
         if isinstance(found, Node):
             return convert(found, dtype)
         return tuple(convert(part, dtype) for part in found)
 
-    return run
+    return cast(Callable[P, R], run)
 
 
 def require_floats(op: str, *types: TensorType) -> None:
