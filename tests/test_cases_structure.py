@@ -133,6 +133,32 @@ def test_c25_duplicate_positions_add(gather: Any) -> None:
     np.testing.assert_allclose(gradients(weighted, x)[0], [0.5])
 
 
+@pytest.mark.parametrize("scatter", [rnp.scatter_set, rnp.scatter_add])
+def test_c27_scatter_of_one_and_of_nothing(scatter: Any) -> None:
+    x, source = np.zeros(4), np.array([1.0, 2.0, 3.0])
+    one = gradients(lambda n, u: scatter(n, [2], u[:1]).sum(), x, source)
+    np.testing.assert_array_equal(one[1], (1, 0, 0))
+    none = gradients(lambda n, u: scatter(n, [], u[:0]).sum(), x, source)
+    np.testing.assert_array_equal(none[1], np.zeros(3))
+    np.testing.assert_array_equal(none[0], np.ones(4))
+
+
+def test_c29_scatter_max_reads_where_it_wrote() -> None:
+    operand, update = gradients(
+        lambda n, u: rnp.scatter_max(n, [99], u, mode="clip").sum(), (1, 2, 3), [5])
+    np.testing.assert_array_equal(operand, (1, 1, 0))
+    np.testing.assert_array_equal(update, [1])
+
+
+def test_scatter_ties_share_and_the_last_write_stays() -> None:
+    shared = gradients(lambda n, u: rnp.scatter_max(n, [0, 0, 1], u).sum(), (5, 1), (5, 5, 0))
+    np.testing.assert_allclose(shared[0], (1 / 3, 1))
+    np.testing.assert_allclose(shared[1], (1 / 3, 1 / 3, 0))
+    last = gradients(lambda n, u: rnp.scatter_set(n, [0, 0], u).sum(), (5, 1), (7, 8))
+    np.testing.assert_array_equal(last[0], (0, 1))
+    np.testing.assert_array_equal(last[1], (0, 1))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_many_duplicates_keep_their_sum(dtype: str) -> None:
     x, idx = np.ones(1, dtype), np.zeros(4096, np.int32)

@@ -187,6 +187,10 @@ LINEAR = [
     case("scatter_clip", lambda x, u: SCATTER_ADD(
         x, constant(np.array([5, 1, -2])), u, axis=0, mode="clip"), (3, 2), (3, 2),
         numpy=lambda x, u: x + np.stack([u[2], u[1], u[0]])),
+    case("scatter_set", lambda x, u: rnp.scatter_set(x, IDX, u, 1), (2, 3, 4), (2, 2, 3, 4),
+         numpy=lambda x, u: np.stack([u[:, 0, 1], u[:, 1, 1], u[:, 1, 2]], 1)),
+    case("scatter_set_fill", lambda x, u: rnp.scatter_set(x, [5, 1, -2], u, mode="fill"), (3, 2),
+         (2,), numpy=lambda x, u: np.stack([x[0], u, x[2]])),
     case("scatter_along", lambda x, u: SCATTER_ADD_ALONG(
         x, constant(ALONG), u, axis=1, mode="clip"), (2, 3), (2, 5),
         numpy=lambda x, u: x + np.array([
@@ -244,6 +248,10 @@ NONLINEAR = [
          numpy=lambda x: np.linalg.norm(x, 0, axis=1)),
     case("logsumexp", lambda x: rnp.logsumexp(x, 1, keepdims=True), (2, 3, 4),
          numpy=lambda x: np.log(np.exp(x).sum(1, keepdims=True))),
+    case("scatter_max", lambda x, u: rnp.scatter_max(x, [2, 0, 2], u, 0), (3, 2), (3, 2),
+         numpy=lambda x, u: np.maximum(x, np.stack([u[1], x[1], np.maximum(u[0], u[2])]))),
+    case("scatter_min", lambda x, u: rnp.scatter_min(x, [7, 0, -7], u, 0, "fill"), (3, 2), (3, 2),
+         numpy=lambda x, u: np.minimum(x, np.stack([u[1], x[1], x[2]]))),
     case("cumprod", lambda m, x: m.cumprod(x, 1), (2, 5)),
     case("cumprod_flat", lambda m, x: m.cumprod(x), (2, 3)),
     case("cumprod_exclusive", lambda x: rnp.cumprod(x, 0, exclusive=True), (4, 2),

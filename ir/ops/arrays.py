@@ -49,6 +49,7 @@ from rlx_py.ir.ops.products import (
     trace,
     vdot,
 )
+from rlx_py.ir.ops.scatter import scatter_add, scatter_max, scatter_min, scatter_set
 from rlx_py.ir.ops.shaping import (
     array_split,
     broadcast_to,
@@ -74,7 +75,8 @@ __all__ = [
     "concatenate", "cumprod", "cumsum", "diag", "diagonal", "dot", "expand_dims", "eye", "flip",
     "full", "full_like", "getitem", "inner", "linspace", "logsumexp", "matmul", "max", "mean",
     "meshgrid", "min", "moveaxis", "norm", "one_hot", "ones", "ones_like", "outer", "pad", "prod",
-    "ravel", "repeat", "reshape", "roll", "split", "squeeze", "stack", "std", "sum", "swapaxes",
+    "ravel", "repeat", "reshape", "roll", "scatter_add", "scatter_max", "scatter_min",
+    "scatter_set", "split", "squeeze", "stack", "std", "sum", "swapaxes",
     "take", "take_along_axis", "tensordot", "tile", "trace", "transpose", "tri", "tril", "triu",
     "var", "vdot", "zeros", "zeros_like",
 ]

@@ -7,7 +7,7 @@ touches memory outside its buffers.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from math import prod
 from typing import Any
@@ -158,7 +158,8 @@ GATHER_BACKWARD = composite("gather_backward", _infer_gather_backward, _gather_b
 # ---- scatter ---------------------------------------------------------------------------------
 
 
-def _infer_scatter(x: TensorType, idx: TensorType, u: TensorType, *, axis: int, mode: str) -> Type:
+def infer_scatter(x: TensorType, idx: TensorType, u: TensorType, *, axis: int, mode: str) -> Type:
+    """The type of x with u[…] laid at positions of one axis."""
     _check(x, idx, axis, mode, False)
     expected = x.with_shape((*x.shape[:axis], *idx.shape, *x.shape[axis + 1:]))
     _check_update(x, u, expected, mode)
@@ -166,39 +167,56 @@ def _infer_scatter(x: TensorType, idx: TensorType, u: TensorType, *, axis: int, 
 
 
 def _check_update(x: TensorType, u: TensorType, expected: TensorType, mode: str) -> None:
-    if x.dtype.kind == "bool":
-        raise DTypeError("scatter adds numbers, not bool")
     if u != expected:
         raise ShapeError(f"the update must be {expected}, not {u}")
     if mode != "fill" and u.size and not x.size:
         raise ShapeError(f"{x} has no element to add to")
 
 
-def _eval_scatter(x: Array, idx: Array, u: Array, *, axis: int, mode: str) -> Array:
-    idx = np.asarray(idx)
-    place, inside = _positions(idx, x.shape[axis], mode)
-    before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1:])
-    result = np.array(narrow(x)).reshape(before, x.shape[axis], after)
-    lines = narrow(u).reshape(before, place.size, after)
-    counted = inside.ravel() if mode == "fill" else np.ones(place.size, np.bool_)
-    where: Any = (slice(None), place.ravel()[counted])
-    if x.size:
-        with np.errstate(all="ignore"):
-            np.add.at(result, where, lines[:, counted])
-    return result.reshape(x.shape).astype(x.dtype)
+def eval_scatter(combine: Callable[[Array, Any, Array], None]) -> Callable[..., Array]:
+    """NumPy's meaning, given how lines u are put into result at positions."""
+
+    def eval(x: Array, idx: Array, u: Array, *, axis: int, mode: str) -> Array:
+        place, inside = _positions(np.asarray(idx), x.shape[axis], mode)
+        before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1:])
+        result = np.array(narrow(x)).reshape(before, x.shape[axis], after)
+        lines = narrow(u).reshape(before, place.size, after)
+        counted = inside.ravel() if mode == "fill" else np.ones(place.size, np.bool_)
+        where: Any = (slice(None), place.ravel()[counted])
+        if x.size:
+            with np.errstate(all="ignore"):
+                combine(result, where, lines[:, counted])
+        return result.reshape(x.shape).astype(x.dtype)
+
+    return eval
 
 
-def _scatter_loops(node: Node, emit: Emitter) -> None:
-    """Positions in order, so that duplicates add in one order; all other axes are independent."""
-    (x, idx, _), axis, mode = node.inputs, node.attrs["axis"], node.attrs["mode"]
-    _copy(node, emit)
-    with ExitStack() as loops:
-        lead = [loops.enter_context(emit.loop(n, independent=True)) for n in x.shape[:axis]]
-        at = [loops.enter_context(emit.loop(n, independent=False)) for n in idx.shape]
-        place, guard = _place(emit, emit.ask(1, tuple(at)), x.shape[axis], mode)
-        rest = [loops.enter_context(emit.loop(n, independent=True)) for n in x.shape[axis + 1:]]
-        value = chosen(emit, 2, (*lead, *at, *rest), guard)
-        emit.store((*lead, place, *rest), value, combine="add", guard=guard)
+def scatter_loops(combine: str | None) -> LoopRule:
+    """Positions in order, so that duplicates meet in one order; all other axes are independent."""
+
+    def build(node: Node, emit: Emitter) -> None:
+        (x, idx, _), axis, mode = node.inputs, node.attrs["axis"], node.attrs["mode"]
+        _copy(node, emit)
+        with ExitStack() as loops:
+            lead = [loops.enter_context(emit.loop(n, independent=True)) for n in x.shape[:axis]]
+            at = [loops.enter_context(emit.loop(n, independent=False)) for n in idx.shape]
+            place, guard = _place(emit, emit.ask(1, tuple(at)), x.shape[axis], mode)
+            rest = [loops.enter_context(emit.loop(n, independent=True))
+                    for n in x.shape[axis + 1:]]
+            value = chosen(emit, 2, (*lead, *at, *rest), guard)
+            emit.store((*lead, place, *rest), value, combine=combine, guard=guard)
+
+    return LoopRule(build)
+
+
+def _infer_scatter_add(x: TensorType, idx: TensorType, u: TensorType, **attrs: Any) -> Type:
+    _check_numbers(x)
+    return infer_scatter(x, idx, u, **attrs)
+
+
+def _check_numbers(x: TensorType) -> None:
+    if x.dtype.kind == "bool":
+        raise DTypeError("scatter adds numbers, not bool")
 
 
 def _scatter_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
@@ -211,8 +229,8 @@ def _scatter_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> N
     return tx if tu is None else SCATTER_ADD(_zeros(x) if tx is None else tx, idx, tu, **node.attrs)
 
 
-SCATTER_ADD = register(Op("scatter_add", _infer_scatter, _eval_scatter, _scatter_vjp, _scatter_jvp,
-                          kernel=LoopRule(_scatter_loops)))
+SCATTER_ADD = register(Op("scatter_add", _infer_scatter_add, eval_scatter(np.add.at), _scatter_vjp,
+                          _scatter_jvp, kernel=scatter_loops("add")))
 
 # ---- along an axis, at positions of their own for each line ----------------------------------
 
@@ -282,6 +300,7 @@ TAKE_ALONG_BACKWARD = composite(
 
 def _infer_scatter_along(x: TensorType, idx: TensorType, u: TensorType, *, axis: int,
                          mode: str) -> Type:
+    _check_numbers(x)
     _check(x, idx, axis, mode, False)
     _check_along(x, idx, axis)
     _check_update(x, u, x.with_shape(idx.shape), mode)

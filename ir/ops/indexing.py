@@ -220,8 +220,9 @@ def _sizes(entries: list[tuple[str, int]], node: Node) -> list[int]:
 # ---- take ------------------------------------------------------------------------------------
 
 
-def _placed(idx: Node, size: int, mode: str) -> tuple[Node, str]:
+def placed(indices: Any, size: int, mode: str) -> tuple[Node, str]:
     """Positions and the primitive's mode for a mode of take."""
+    idx = _positions(indices)
     if mode in ("error", "raise"):
         return from_start(idx, size), "error"
     if mode == "wrap":
@@ -239,11 +240,11 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "error") -> 
     mode: "error" counts negative positions from the end and refuses what is out of range (the
     nearest element in compiled code); "clip" takes the nearest; "fill" gives 0; "wrap" goes round.
     """
-    node, idx = as_node(x), _positions(indices)
+    node = as_node(x)
     if axis is None:
         node, axis = reshaped(node, (node.size,)), 0
     place = normalize_axis(axis, node.rank)
-    idx, mode = _placed(idx, node.shape[place], mode)
+    idx, mode = placed(indices, node.shape[place], mode)
     return GATHER(node, idx, axis=place, mode=mode)
 
 
@@ -257,7 +258,7 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1, mode: str = "error") -
     if node.rank != idx.rank:
         raise ArgumentError(f"positions {idx.type} must have the rank of {node.type}")
     place = normalize_axis(axis, node.rank)
-    idx, mode = _placed(idx, node.shape[place], mode)
+    idx, mode = placed(idx, node.shape[place], mode)
 
     def others(n: Node) -> tuple[int, ...]:
         return (*n.shape[:place], 1, *n.shape[place + 1:])
