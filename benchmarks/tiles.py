@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from rlx_py.backends.llvm.targets import Target, host, machine
-from rlx_py.backends.llvm.tile import TileSpec, choose_tile, tile_function
+from rlx_py.backends.llvm.tile import TileSpec, tile_function
+from rlx_py.passes.contract.target import choose_tile
 
 I64, F32, PTR = ll.IntType(64), ll.FloatType(), ll.PointerType()
 SHAPES = ((64, 256, 784), (256, 256, 256), (512, 1024, 784), (1024, 1024, 1024))
@@ -38,7 +39,7 @@ class Blocking:
 
 def choose_blocking(m: int, n: int, k: int, target: Target) -> Blocking:
     """What was measured best: blocks of B of 1 MiB at most, packed when they are reused enough."""
-    mr, nr = choose_tile(m, n, "f32", target.lanes("f32"), target.registers)
+    mr, nr = choose_tile(m, n, target.lanes("f32"), target.registers)
     reused = m >= 256 and k * n * 4 > 512 * 1024
     return Blocking(mr, nr, min(k, 512), min(n, max(nr, 512 // nr * nr)), reused)
 

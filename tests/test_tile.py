@@ -18,14 +18,13 @@ import pytest
 
 from rlx_py.backends.llvm.targets import Target, host, machine, named
 from rlx_py.backends.llvm.tile import (
-    MAX_ROWS,
     DotSpec,
     TileSpec,
-    choose_tile,
     dot_function,
     tile_function,
 )
 from rlx_py.ir.errors import ArgumentError, BackendError, DTypeError
+from rlx_py.passes.contract.target import MAX_ROWS, choose_tile
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Spec = TileSpec | DotSpec
@@ -277,7 +276,7 @@ def test_sums_stay_in_registers(cpu: str, dtype: str) -> None:
     target = named(X86, cpu)
     lanes = target.lanes(dtype)
     chosen = {
-        choose_tile(m, n * lanes, dtype, lanes, target.registers)
+        choose_tile(m, n * lanes, lanes, target.registers)
         for m in (1, 2, 3, 5, 7, 16, 64)
         for n in (1, 2, 3, 4, 5, 8, 64)
     }
@@ -302,7 +301,7 @@ def test_tiles_compile_for_other_machines(triple: str) -> None:
 def test_chosen_tiles_fit(lanes: int, registers: int) -> None:
     for m in (0, 1, 2, 3, 7, 8, 9, 64, 1000):
         for n in (0, 1, 10, lanes, lanes + 1, 3 * lanes, 100, 1024):
-            mr, nr = choose_tile(m, n, "f32", lanes, registers)
+            mr, nr = choose_tile(m, n, lanes, registers)
             assert 1 <= mr <= min(MAX_ROWS, max(m, 1))
             assert nr % lanes == 0
             assert nr <= max(n + lanes - 1, lanes)
@@ -310,10 +309,10 @@ def test_chosen_tiles_fit(lanes: int, registers: int) -> None:
 
 
 def test_large_products_get_full_tiles() -> None:
-    mr, nr = choose_tile(1024, 1024, "f32", 16, 32)
+    mr, nr = choose_tile(1024, 1024, 16, 32)
     assert mr * nr // 16 >= 24
-    assert choose_tile(1, 1024, "f32", 16, 32)[0] == 1
-    assert choose_tile(1024, 10, "f32", 16, 32) == (8, 16)
+    assert choose_tile(1, 1024, 16, 32)[0] == 1
+    assert choose_tile(1024, 10, 16, 32) == (8, 16)
 
 
 def test_equal_specs_share_a_function() -> None:

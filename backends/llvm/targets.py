@@ -14,6 +14,7 @@ import llvmlite.binding as llvm
 
 from rlx_py.ir.errors import BackendError
 from rlx_py.ir.types import as_dtype
+from rlx_py.passes.contract.target import TileTarget
 
 Reloc = Literal["default", "static", "pic", "dynamicnopic"]
 CodeModel = Literal["default", "jitdefault", "small", "kernel", "medium", "large"]
@@ -71,6 +72,11 @@ def named(triple: str, cpu: str = "", features: str = "") -> Target:
     if messages:
         raise BackendError(f"LLVM does not know this {triple} machine: {messages[0]}")
     return _described(triple, cpu, features)
+
+
+def tile_target(target: Target) -> TileTarget:
+    """What products ask of the machine."""
+    return TileTarget(target.vector_bytes, target.registers)
 
 
 def machine(

@@ -18,10 +18,6 @@ I1, I32, I64, PTR = ll.IntType(1), ll.IntType(32), ll.IntType(64), ll.PointerTyp
 SCALARS = {"f32": ll.FloatType(), "f64": ll.DoubleType()}
 ITEM_BYTES = {"f32": 4, "f64": 8}
 
-# More rows gain nothing, and rows of A a power of two apart share one set of an 8-way L1 cache
-# (14 rows of 1024 floats: 82 GFLOP/s, 8 rows: 109).
-MAX_ROWS = 8
-
 _Load = Callable[[ll.Value, int], ll.Value]
 
 
@@ -100,45 +96,6 @@ def dot_function(module: ll.Module, spec: DotSpec) -> ll.Function:
     if is_new:
         _emit_dot(function, spec)
     return function
-
-
-def choose_tile(m: int, n: int, dtype: str, lanes: int, registers: int) -> tuple[int, int]:
-    """The (mr, nr) with the least time for an m x n product, nr a multiple of `lanes`.
-
-    The caller makes the last rows and columns with tiles of m % mr rows and n % nr columns; their
-    time is counted. Accumulators, a row of B and an element of A fit in `registers`.
-    """
-    _check(dtype, max(m, 1), max(n, 1), lanes)
-    vectors = max(1, -(-n // lanes))
-    tiles = [
-        (mr, nv)
-        for nv in range(1, min(vectors, registers) + 1)
-        for mr in range(1, min(MAX_ROWS, max(m, 1)) + 1)
-        if mr * nv + nv + 1 <= registers
-    ]
-
-    def time(tile: tuple[int, int]) -> float:
-        rows, columns = _pieces(max(m, 1), tile[0]), _pieces(vectors, tile[1])
-        return sum(a * b * _cycles(r, v) for r, a in rows for v, b in columns)
-
-    mr, nv = min(tiles, key=time)
-    return mr, nv * lanes
-
-
-def _pieces(total: int, size: int) -> list[tuple[int, int]]:
-    """(size, how often) of the pieces that `total` is cut into."""
-    return [(size, total // size), (total % size, 1 if total % size else 0)]
-
-
-def _cycles(rows: int, vectors: int) -> float:
-    """Time of a step of k, in multiply-adds of a vector; fitted to measured tiles of 1x1 to 30x1.
-
-    Fewer than 8 chains can't hide the latency of 4 cycles on two pipes; B comes from L2 at half the
-    speed it is used; loads and the call are what is left.
-    """
-    if rows * vectors == 0:
-        return 0.0
-    return max(rows * vectors, 2 * vectors, 8) + 0.05 * (rows + vectors) + 0.12
 
 
 def _emit_tile(function: ll.Function, spec: TileSpec) -> None:

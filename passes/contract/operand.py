@@ -1,0 +1,197 @@
+"""How a product reads an operand: where it lies, or copied into blocks that suit the tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from rlx_py.ir.copying import Copier, walk
+from rlx_py.ir.index import ZERO, Index, Var, as_index, row_major, unravel
+from rlx_py.ir.kernel import (
+    Axis,
+    Buffer,
+    Cast,
+    For,
+    Let,
+    Load,
+    Local,
+    Operand,
+    Read,
+    Store,
+    Strided,
+)
+from rlx_py.ir.types import DType
+from rlx_py.passes.contract.shape import (
+    Binding,
+    Body,
+    body_indices,
+    extents,
+    merged,
+    unit_stride,
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Element (p, k) of a block at p·p_step + k·k_step; p is a row of A or a column of B.
+
+    Where `width` is not 0, each so many positions p lie `panel` elements after those before.
+    """
+
+    p: int
+    k: int
+    size: int = 0
+    width: int = 0
+    panel: int = 0
+
+    def at(self, p: Index, k: Index) -> Index:
+        """Offset of an element."""
+        if not self.width:
+            return p * self.p + k * self.k
+        return (p // self.width) * self.panel + (p % self.width) * self.p + k * self.k
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A block in memory."""
+
+    buffer: Buffer
+    start: Index
+    layout: Layout
+
+    def rows(self, p: Index) -> Strided:
+        """As a tile's A from row p on."""
+        at = self.start + self.layout.at(p, ZERO)
+        return Strided(self.buffer, at, self.layout.p, self.layout.k)
+
+    def columns(self, p: Index) -> Strided:
+        """As a tile's B from column p on."""
+        at = self.start + self.layout.at(p, ZERO)
+        return Strided(self.buffer, at, self.layout.k, self.layout.p)
+
+
+def plain_load(operand: Operand, dtype: DType) -> Load | None:
+    """The load that an operand is, if nothing is done to it and it has the tile's type."""
+    if len(operand.body) != 1 or not isinstance(operand.body[0], Let):
+        return None
+    let = operand.body[0]
+    if not isinstance(let.expr, Load) or operand.value != Read(let.local):
+        return None
+    load = let.expr
+    return load if load.guard is None and load.dtype is dtype else None
+
+
+def padded(count: int, lanes: int) -> int:
+    """Elements from one row to the next: whole vectors, an odd number of them where many rows would
+    else share one set of the cache."""
+    vectors = -(-count // lanes)
+    return (vectors | 1 if vectors >= 4 else vectors) * lanes
+
+
+def along_p(p: int, k: int, lanes: int) -> Layout:
+    """Rows of k, contiguous in p."""
+    row = padded(p, lanes)
+    return Layout(1, row, row * k)
+
+
+def along_k(p: int, k: int, lanes: int) -> Layout:
+    """Rows of p, contiguous in k."""
+    row = padded(k, lanes)
+    return Layout(row, 1, row * p)
+
+
+def panels(p: int, k: int, width: int) -> Layout:
+    """Panels of `width` positions p, each k after k: what a tile reads is one stream."""
+    return Layout(1, width, -(-p // width) * width * k, width, width * k)
+
+
+# ---- copying -----------------------------------------------------------------------------------
+
+
+def copy_cycles(used: Sequence[Index], var: Var, stored: bool, lanes: int) -> float:
+    """Estimated cycles to copy an element in lanes of `var`, in which the copy may be `stored`
+    contiguously."""
+    steps = -(-var.extent // lanes)
+    lane = steps / max(var.extent, 1)
+    moves = [1.5 * lane if unit_stride(i, var) is not None else 1.0 for i in used]
+    return sum(moves) + (2.0 * lane if stored else 1.0) + lane
+
+
+def lane_choice(used: Sequence[Index], p: Var | None, k: Var | None, p_unit: bool,
+                lanes: int) -> tuple[float, bool]:
+    """(cycles an element, whether lanes run along p) of the best copy of a block."""
+    ways = [(copy_cycles(used, var, is_p == p_unit, lanes), is_p)
+            for var, is_p in ((p, True), (k, False)) if var is not None]
+    return min(ways, default=(1.0, True))
+
+
+def copy_choice(operand: Operand, p: Sequence[Var], k: Sequence[Var], p_unit: bool,
+                lanes: int) -> tuple[float, bool]:
+    """The same before the operand is cut into blocks."""
+    used = body_indices(operand.body)
+    (p, p_change), (k, k_change) = merged(p, used), merged(k, used)
+    copier = Copier({**p_change, **k_change})
+    used = [copier.index(i) for i in used]
+    return lane_choice(used, p[-1] if p else None, k[-1] if k else None, p_unit, lanes)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of an operand: its shape along p and k, and the variables at a place inside."""
+
+    p: tuple[int, ...]
+    k: tuple[int, ...]
+    bind: Callable[[Sequence[Index], Sequence[Index]], Binding]
+
+
+def copy_block(operand: Operand, block: Block, to: Matrix, lanes: int) -> Body:
+    """Loops that copy a block of an operand."""
+    width = to.layout.width
+    if not width:
+        return _copy(operand, block, to, lanes, tuple(Var("p", e) for e in block.p), ZERO)
+    total = prod(block.p)
+    body: Body = ()
+    if total >= width:
+        vars = (Var("panel", total // width), Var("p", width))
+        body += _copy(operand, block, to, lanes, vars, ZERO)
+    if total % width:
+        body += _copy(operand, block, to, lanes, (Var("p", total % width),),
+                      Index(total // width * width))
+    return body
+
+
+def _copy(operand: Operand, block: Block, to: Matrix, lanes: int, p: tuple[Var, ...],
+          first: Index) -> Body:
+    k = tuple(Var("k", e) for e in block.k)
+    flat = first + row_major(map(as_index, p), extents(p))
+    copier = Copier(block.bind(unravel(flat, block.p), tuple(map(as_index, k))))
+    body = list(copier.body(operand.body))
+    value = copier.value(operand.value)
+    dtype = to.buffer.dtype
+    if value.dtype is not dtype:
+        local = Local(dtype)
+        body.append(Let(local, Cast(value, dtype)))
+        value = Read(local)
+    at = to.start + to.layout.at(flat, row_major(map(as_index, k), extents(k)))
+    body.append(Store(to.buffer, at, value))
+    return _loops(tuple(body), p, k, to.layout.p == 1, lanes)
+
+
+def _loops(body: Body, p: tuple[Var, ...], k: tuple[Var, ...], p_unit: bool, lanes: int) -> Body:
+    used = body_indices(body)
+    (p, p_change), (k, k_change) = merged(p, used), merged(k, used)
+    body = Copier({**p_change, **k_change}).body(body)
+    loads = [s.expr.index for s in walk(body) if isinstance(s, Let) and isinstance(s.expr, Load)]
+    _, is_p = lane_choice(loads, p[-1] if p else None, k[-1] if k else None, p_unit, lanes)
+    order = (*k, *p) if is_p else (*p, *k)
+    return nest(order, body)
+
+
+def nest(vars: Sequence[Var], body: Body, last: Axis = Axis.VECTOR) -> Body:
+    """Loops over variables, outermost first, the last on its own axis."""
+    for n, var in enumerate(reversed(vars)):
+        body = (For(var, body, Axis.SERIAL if n else last),)
+    return body
+
+

@@ -1,0 +1,230 @@
+"""How a product runs: which side holds the lanes, what is copied, and how it is cut into blocks."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+
+from rlx_py.ir.copying import walk
+from rlx_py.ir.index import Var
+from rlx_py.ir.kernel import Contract, Load, Operand, Read, Store
+from rlx_py.ir.types import DType
+from rlx_py.passes.contract.operand import copy_choice, plain_load
+from rlx_py.passes.contract.shape import (
+    Cut,
+    body_indices,
+    divisors,
+    size,
+    stride,
+    unit_stride,
+    whole,
+)
+from rlx_py.passes.contract.target import Limits, TileTarget
+
+
+class Use(enum.Enum):
+    """Where a tile reads an operand."""
+
+    DIRECT = "direct"  # where it lies
+    LOCAL = "local"  # in a copy made by the block that uses it
+    SHARED = "shared"  # in a copy made before, since several blocks use it
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand of the tiles. p_unit: its copy is contiguous along its row or column."""
+
+    operand: Operand
+    load: Load | None
+    use: Use
+    p_unit: bool = True
+    stream: bool = False  # copied in panels as wide as the tile
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A product in blocks: rows x cols tiles; `parts` of k run in parallel and are added after."""
+
+    contract: Contract
+    dtype: DType
+    m: Cut
+    n: Cut
+    k: Cut
+    rows: int
+    cols: int
+    a: Side
+    b: Side
+    parts: int
+    parallel: bool  # worth threads
+    cycles: float
+
+
+def swapped(c: Contract) -> Contract:
+    """The transposed product: the same results, with A's rows as columns."""
+    return replace(c, m=c.n, n=c.m, a=c.b, b=c.a)
+
+
+def make_plan(c: Contract, target: TileTarget) -> Plan | None:
+    """The faster of the two orientations; None where plain loops are better."""
+    dtype = c.acc.dtype.compute
+    limits = target.limits
+    if not target.has_tile(dtype) or size(c.k) < limits.short or is_vector(c, limits):
+        return None
+    # Neither orientation changes a bit: a sum is one chain in order of k.
+    return min((oriented(side, dtype, target) for side in (c, swapped(c))), key=lambda p: p.cycles)
+
+
+def is_vector(c: Contract, limits: Limits) -> bool:
+    """Whether a matrix that is contiguous along k meets one vector: sums in lanes of k."""
+    if min(size(c.m), size(c.n)) > 1 or c.k[-1].extent < limits.vector_depth:
+        return False
+    matrix, rows = (c.a, c.m) if size(c.n) == 1 else (c.b, c.n)
+    used = body_indices(matrix.body)
+    in_lanes = all(unit_stride(i, c.k[-1]) is not None for i in used)
+    return in_lanes and not all(unit_stride(i, rows[-1]) == 1 for i in used)
+
+
+def oriented(c: Contract, dtype: DType, target: TileTarget) -> Plan:
+    """The plan with lanes along n."""
+    lanes, limits = target.lanes(dtype), target.limits
+    batch, m, n, k = map(size, (c.batch, c.m, c.n, c.k))
+    work = batch * m * n * k
+    a, m_from, a_from = _side(c.a, dtype, c.m, c.k, 2 * lanes, lanes, unit=False)
+    b, n_from, b_from = _side(c.b, dtype, c.n, c.k, 2 * lanes, lanes, unit=True)
+    is_large = m >= limits.pack_rows and k * n * dtype.itemsize > limits.pack_bytes
+    if b.use is Use.DIRECT and len(c.n) == 1 and is_large:
+        b = replace(b, use=Use.SHARED, stream=True)
+    parts = _parts(batch * m * n, k, limits)
+    depth = limits.depth_bytes // dtype.itemsize
+    k_cut = cut_depth(c.k, max(a_from, b_from), limits.part_depth if parts > 1 else depth)
+    parts = ceil(k_cut.full / ceil(k_cut.full / parts))
+    wanted = 1
+    if work >= limits.thread_work:
+        wanted = ceil(min(limits.blocks, max(1, work // limits.block_work)) / (batch * parts))
+    widest = max(1, min(1024, limits.block_bytes // (k_cut.size * dtype.itemsize)))
+    n_cut = cut_wide(c.n, n_from, widest, wanted, lanes, 4 * lanes)
+    rows, _ = target.tile(m, n_cut.size, dtype)
+    m_cut = whole(c.m) if parts > 1 else cut_wide(
+        c.m, m_from, m, ceil(wanted / n_cut.count), rows, rows)
+    rows, cols = target.tile(m_cut.size, n_cut.size, dtype)
+    a, b = _shared(a, n_cut.count), _shared(b, m_cut.count)
+    blocks = batch * m / m_cut.size * n / n_cut.size
+    cycles = blocks * k * target.cycles(m_cut.size, n_cut.size, dtype)
+    cycles += batch * (_copying(a, c.m, c.k, m * k, lanes) + _copying(b, c.n, c.k, n * k, lanes))
+    cycles += batch * m * n * _storing(c, lanes)
+    return Plan(c, dtype, m_cut, n_cut, k_cut, rows, cols, a, b, parts,
+                work >= limits.thread_work, cycles)
+
+
+def _side(operand: Operand, dtype: DType, p: tuple[Var, ...], k: tuple[Var, ...], least: int,
+          lanes: int, unit: bool) -> tuple[Side, int, int]:
+    """An operand, and the first variables of p and k that a block may cover without a copy."""
+    load = plain_load(operand, dtype)
+    if load is not None:
+        p_from, k_from = _reach(load, p, unit), _reach(load, k, False)
+        if (size(p[p_from:]) >= min(size(p), least) and size(k[k_from:]) >= min(size(k), 64)
+                and p_from < len(p) and k_from < len(k)):
+            return Side(operand, load, Use.DIRECT), p_from, k_from
+    p_unit = unit or copy_choice(operand, p, k, True, lanes) <= copy_choice(
+        operand, p, k, False, lanes)
+    return Side(operand, load, Use.LOCAL, p_unit), 0, 0
+
+
+def _reach(load: Load, vars: tuple[Var, ...], unit: bool) -> int:
+    """The first variable from which the load is one stride (unit: 1) to the end of the group."""
+    at = len(vars)
+    while at:
+        step = stride(load.index, vars[at - 1:])
+        if step is None or (unit and step != 1 and size(vars[at - 1:]) > 1):
+            break
+        at -= 1
+    return at
+
+
+def _parts(outputs: int, depth: int, limits: Limits) -> int:
+    """Parts of k that run in parallel; of the shape alone, since it changes the sums."""
+    if outputs > limits.split_outputs or depth < limits.split_depth:
+        return 1
+    return min(limits.blocks, depth // limits.part_depth)
+
+
+def _shared(side: Side, uses: int) -> Side:
+    """A copy that several blocks need is made once."""
+    return replace(side, use=Use.SHARED) if side.use is Use.LOCAL and uses > 1 else side
+
+
+def _copying(side: Side, p: tuple[Var, ...], k: tuple[Var, ...], count: int, lanes: int) -> float:
+    if side.use is Use.DIRECT:
+        return 0.0
+    return count * copy_choice(side.operand, p, k, side.p_unit, lanes)[0]
+
+
+def _storing(c: Contract, lanes: int) -> float:
+    """Estimated cycles of an epilogue's stores for a result."""
+    stores = [s for s in walk(c.epilogue) if isinstance(s, Store)]
+    return sum(2.0 / lanes if unit_stride(s.index, c.n[-1]) is not None else 2.0 for s in stores)
+
+
+def destination(c: Contract) -> Store | None:
+    """The store that the epilogue is, if it is one of the sum itself."""
+    if len(c.epilogue) != 1 or not isinstance(c.epilogue[0], Store):
+        return None
+    store = c.epilogue[0]
+    if store.combine or store.guard is not None or store.value != Read(c.acc):
+        return None
+    return store if store.buffer.dtype is c.acc.dtype else None
+
+
+# ---- blocks ------------------------------------------------------------------------------------
+
+
+def cut_depth(k: tuple[Var, ...], first: int, depth: int) -> Cut:
+    """Blocks of k of about `depth`, as equal as can be."""
+    if first == 0 and size(k) <= depth + depth // 4:
+        return whole(k)
+    axis = len(k) - 1
+    while axis > first and size(k[axis:]) < depth:
+        axis -= 1
+    inner = size(k[axis + 1:])
+    extent = k[axis].extent
+    if axis == 0:
+        return Cut(k, 0, ceil(extent / ceil(extent * inner / depth)))
+    return Cut(k, axis, next(d for d in divisors(extent) if d * inner <= depth or d == 1))
+
+
+def cut_wide(vars: tuple[Var, ...], first: int, widest: int, count: int, unit: int,
+             least: int) -> Cut:
+    """Blocks of at most `widest` positions, at least `count` of them, that fill units of `unit`.
+
+    No more than that many where they would have fewer than `least` positions.
+    """
+    total = size(vars)
+    least = min(least, total, widest)
+
+    def whole_units(positions: int) -> int:
+        return ceil(positions / unit) * unit
+
+    def worth(cut: Cut) -> tuple[float, int]:
+        rest = cut.rest * size(vars[1:])
+        filled = total / (cut.full * whole_units(cut.size) + whole_units(rest))
+        busy = min(1.0, total / cut.size / count) if cut.size >= least else 0.0
+        fits = min(1.0, widest / cut.size)
+        enough = min(1.0, cut.size / least)
+        return filled * (0.25 + 0.75 * busy) * fits * enough, cut.size
+
+    return max(_cuts(vars, first, unit), key=worth)
+
+
+def _cuts(vars: tuple[Var, ...], first: int, unit: int) -> Iterator[Cut]:
+    for axis in range(first, len(vars)):
+        extent, inner = vars[axis].extent, size(vars[axis + 1:])
+        yield Cut(vars, axis, extent)
+        if axis:
+            steps = divisors(extent)
+        elif inner == 1:
+            steps = [min(extent, unit * q) for q in range(1, ceil(extent / unit) + 1)]
+        else:
+            steps = [ceil(extent / q) for q in range(1, min(extent, 64) + 1)]
+        yield from (Cut(vars, axis, s) for s in dict.fromkeys(steps))

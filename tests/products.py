@@ -1,0 +1,126 @@
+"""Contract programs of every form, with what NumPy makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.index import Index, Var, as_index, row_major
+from rlx_py.ir.kernel import (
+    Apply,
+    Buffer,
+    Cast,
+    Contract,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Operand,
+    Port,
+    Program,
+    Read,
+    Scope,
+    Stmt,
+    Store,
+    Value,
+)
+from rlx_py.ir.types import DType, f32
+
+Array = np.ndarray[Any, Any]
+Vars = dict[str, Var]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product in einsum letters: `groups` of batch, m, n, k; axes of a, b and of the result.
+
+    pad: elements by which rows of a and b are longer than needed. tail: fused after it.
+    """
+
+    name: str
+    sizes: dict[str, int]
+    groups: tuple[str, str, str, str]
+    a: str
+    b: str
+    out: str
+    tail: str = "store"
+    dtype: DType = f32
+    acc: DType | None = None
+
+
+def dense(letters: str, vars: Vars) -> Index:
+    """The row-major place of the axes."""
+    return row_major((as_index(vars[x]) for x in letters), (vars[x].extent for x in letters))
+
+
+def loaded(buffer: Buffer, index: Index, acc: DType) -> Operand:
+    """An operand that is one load, in the type of the sum if that is integer."""
+    local = Local(buffer.dtype)
+    body: tuple[Stmt, ...] = (Let(local, Load(buffer, index)),)
+    if acc.is_int and acc is not buffer.dtype:
+        wide = Local(acc)
+        return Operand((*body, Let(wide, Cast(Read(local), acc))), Read(wide))
+    return Operand(body, Read(local))
+
+
+def build(case: Case) -> Program:
+    """The program: inputs a, b, bias (along the last axis of n), residual; output out."""
+    vars = {x: Var(x, n) for x, n in case.sizes.items()}
+    shape = {s: tuple(case.sizes[x] for x in s) for s in (case.a, case.b, case.out)}
+    acc = Local(case.acc or case.dtype.compute, "acc")
+    ports = {name: Port(name, Buffer(name, dtype, int(np.prod(shape[s])), Scope.EXTERNAL), shape[s])
+             for name, s, dtype in (("a", case.a, case.dtype), ("b", case.b, case.dtype),
+                                    ("residual", case.out, acc.dtype), ("out", case.out, acc.dtype))}
+    last = case.groups[2][-1:] or case.groups[1][-1:] or case.out[-1]
+    bias = Port("bias", Buffer("bias", acc.dtype, case.sizes[last], Scope.EXTERNAL),
+                (case.sizes[last],))
+    place = dense(case.out, vars)
+    value: Value = Read(acc)
+    body: list[Stmt] = []
+    if case.tail != "store":
+        for other, index in ((bias.buffer, as_index(vars[last])), (ports["residual"].buffer, place)):
+            read, total = Local(acc.dtype), Local(acc.dtype)
+            body += [Let(read, Load(other, index)),
+                     Let(total, Apply("add", (value, Read(read)), acc.dtype))]
+            value = Read(total)
+        lowest, kept = Local(acc.dtype), Local(acc.dtype)
+        body += [Let(lowest, Apply("sub", (value, value), acc.dtype)),
+                 Let(kept, Apply("max", (value, Read(lowest)), acc.dtype))]
+        value = Read(kept)
+    body.append(Store(ports["out"].buffer, place, value))
+    groups = [tuple(vars[x] for x in g) for g in case.groups]
+    batch, m, n, k = groups
+    contract = Contract(
+        batch, m, n, k, loaded(ports["a"].buffer, dense(case.a, vars), acc.dtype),
+        loaded(ports["b"].buffer, dense(case.b, vars), acc.dtype), acc, tuple(body))
+    kernel = Kernel("product", (contract,))
+    return Program(case.name, (kernel,), (ports["a"], ports["b"], bias, ports["residual"]),
+                   (ports["out"],))
+
+
+def arrays(program: Program, seed: int = 0) -> dict[str, Array]:
+    """Random inputs."""
+    rng = np.random.default_rng(seed)
+    made: dict[str, Array] = {}
+    for port in program.inputs:
+        dtype = port.buffer.dtype
+        raw = rng.standard_normal(port.shape) if dtype.is_float else rng.integers(-9, 9, port.shape)
+        made[port.name] = np.asarray(raw).astype(dtype.numpy)
+    return made
+
+
+def wanted(case: Case, given: dict[str, Array]) -> Array:
+    """The result in f64."""
+    wide = {name: x.astype(np.float64) for name, x in given.items()}
+    total = np.einsum(f"{case.a},{case.b}->{case.out}", wide["a"], wide["b"])
+    if case.tail == "store":
+        return total
+    last = case.groups[2][-1:] or case.groups[1][-1:] or case.out[-1]
+    shape = [wide["bias"].size if x == last else 1 for x in case.out]
+    return np.maximum(total + wide["bias"].reshape(shape) + wide["residual"], 0)
+
+
+Transform = Callable[[Program], Program]
