@@ -219,6 +219,17 @@ PRODUCTS = [
     case("tensordot", lambda m, a, b: m.tensordot(a, b), (2, 3, 4), (3, 4, 5)),
     case("tensordot_axes", lambda m, a, b: m.tensordot(a, b, ((2, 0), (0, -1))), (2, 3, 4),
          (4, 5, 2)),
+    case("einsum", lambda m, a, b: m.einsum("ijk,kl->lji", a, b), (2, 3, 4), (4, 5)),
+    case("einsum_implicit", lambda m, a, b: m.einsum("bik, bkj", a, b), (2, 3, 4), (2, 4, 5)),
+    case("einsum_dots", lambda m, a, b: m.einsum("...ik,...kj->...ij", a, b), (6, 1, 3, 4),
+         (2, 4, 5)),
+    case("einsum_sum", lambda m, a, b: m.einsum("ij,kl->", a, b), (2, 3), (4, 5)),
+    case("einsum_hadamard", lambda m, a, b: m.einsum("ij,ji->ij", a, b), (2, 3), (3, 2)),
+    case("einsum_trace", lambda m, a: m.einsum("ii", a), (3, 3)),
+    case("einsum_diagonal", lambda m, a: m.einsum("iji->ji", a), (3, 4, 3)),
+    case("einsum_three", lambda m, a, b, c: m.einsum("ij,jk,kl->il", a, b, c), (2, 3), (3, 4),
+         (4, 5)),
+    case("einsum_outer", lambda m, a, b: m.einsum("i,...->i...", a, b), (2,), (3, 4)),
     case("contract", lambda a, b: CONTRACT(a, b, batch=((1,), (2,)), contract=((3, 0), (1, 3))),
          (2, 3, 4, 5), (6, 5, 3, 2), numpy=lambda a, b: np.einsum("abcd,edba->bce", a, b)),
 ]
@@ -400,7 +411,9 @@ def test_a_wrong_shape_is_refused(call: Any) -> None:
     lambda x: rnp.sum(x, (0, 0)), lambda x: rnp.transpose(x, (0, 0, 1)),
     lambda x: rnp.take(x, 5, 0), lambda x: rnp.repeat(x, -1), lambda x: x[np.array([True] * 3)],
     lambda x: rnp.moveaxis(x, (0, 1), 0), lambda x: rnp.norm(x, 1, axis=(0, 1)),
-    lambda x: rnp.arange(0, 1, 0), lambda x: rnp.take(x[:0], [0], 0)])
+    lambda x: rnp.arange(0, 1, 0), lambda x: rnp.einsum("ij", x),
+    lambda x: rnp.einsum("ijk->il", x), lambda x: rnp.einsum("ijk->ii", x),
+    lambda x: rnp.take(x[:0], [0], 0)])
 def test_a_wrong_argument_is_refused(call: Any) -> None:
     x = Graph().input("x", (2, 3, 4))
     with pytest.raises(ArgumentError, match="test_structure.py"):

@@ -18,6 +18,7 @@ from rlx_py.ir.ops.creation import (
     zeros,
     zeros_like,
 )
+from rlx_py.ir.ops.einsum import einsum
 from rlx_py.ir.ops.folding import (
     all,
     amax,
@@ -72,11 +73,11 @@ from rlx_py.ir.ops.shaping import (
 
 __all__ = [
     "all", "amax", "amin", "any", "arange", "argmax", "argmin", "array_split", "broadcast_to",
-    "concatenate", "cumprod", "cumsum", "diag", "diagonal", "dot", "expand_dims", "eye", "flip",
-    "full", "full_like", "getitem", "inner", "linspace", "logsumexp", "matmul", "max", "mean",
-    "meshgrid", "min", "moveaxis", "norm", "one_hot", "ones", "ones_like", "outer", "pad", "prod",
-    "ravel", "repeat", "reshape", "roll", "scatter_add", "scatter_max", "scatter_min",
-    "scatter_set", "split", "squeeze", "stack", "std", "sum", "swapaxes",
-    "take", "take_along_axis", "tensordot", "tile", "trace", "transpose", "tri", "tril", "triu",
-    "var", "vdot", "zeros", "zeros_like",
+    "concatenate", "cumprod", "cumsum", "diag", "diagonal", "dot", "einsum", "expand_dims", "eye",
+    "flip", "full", "full_like", "getitem", "inner", "linspace", "logsumexp", "matmul", "max",
+    "mean", "meshgrid", "min", "moveaxis", "norm", "one_hot", "ones", "ones_like", "outer", "pad",
+    "prod", "ravel", "repeat", "reshape", "roll", "scatter_add", "scatter_max", "scatter_min",
+    "scatter_set", "split", "squeeze", "stack", "std", "sum", "swapaxes", "take", "take_along_axis",
+    "tensordot", "tile", "trace", "transpose", "tri", "tril", "triu", "var", "vdot", "zeros",
+    "zeros_like",
 ]
