@@ -15,6 +15,7 @@ from rlx_py.ir.node import (
     at,
     leaf,
     origin,
+    project,
     replaced,
     toposort,
     user_location,
@@ -322,6 +323,6 @@ class Rebuilder:
             return node
         inputs = tuple(self.done[i] for i in node.inputs)
         if node.op is PROJECT and inputs[0].op is TUPLE:
-            return inputs[0].inputs[node.attrs["index"]]
+            return project(inputs[0], node.attrs["index"])
         fresh = replaced(node, inputs)
         return self.interned.setdefault(fresh.key, fresh)

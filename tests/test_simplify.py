@@ -22,6 +22,7 @@ from rlx_py.ir.ops import movement as m
 from rlx_py.ir.ops import reduce as r
 from rlx_py.ir.ops.constant import CONSTANT, constant, iota
 from rlx_py.ir.ops.contract import CONTRACT
+from rlx_py.ir.ops.windows import FOLD
 from rlx_py.ir.types import bool_, f32, f64, i32, i64
 from rlx_py.ir.verify import verify
 from rlx_py.passes.simplify import BEFORE_DIFFERENTIATION, FAST, SAFE, simplify
@@ -124,6 +125,8 @@ CASES: dict[str, tuple[Build, int]] = {
                                                                           axes=(1,)))), 2),
     "sqrt_of_square": (lambda x, y, p, k: e.SQRT(e.MUL(x, x)), 1),
     "norm_squared": (lambda x, y, p, k: _square(e.SQRT(r.REDUCE_SUM(e.MUL(x, x), axes=(1,)))), 2),
+    "disjoint_fold": (lambda x, y, p, k: FOLD(x, shape=(14,), size=(4,), stride=(5,),
+                                              dilation=(1,)), 3),
     "log_exp": (lambda x, y, p, k: e.LOG(e.EXP(x)), 0),
     "exp_log": (lambda x, y, p, k: e.EXP(e.LOG(positive(x))), 2),
     "add_plain_zero": (lambda x, y, p, k: e.ADD(x, f(x, 0.0)), 0),
