@@ -38,6 +38,8 @@ from rlx_py.passes.approx import APPROXIMATIONS
 from rlx_py.passes.narrow import narrow, round_to, to_odd, widen
 from rlx_py.passes.record import Recorder
 
+Attrs = tuple[tuple[str, Any], ...]
+
 # Results of these are representable where the operands are.
 EXACT = frozenset(("neg", "abs", "min", "max", "select", "copysign", "floor", "ceil", "round",
                    "trunc", "sign"))
@@ -156,9 +158,9 @@ class _Expander:
     def plain(self, expr: Expr) -> Expr:
         """An expression whose value is not narrow; its operands may be."""
         match expr:
-            case Apply(op, args):
+            case Apply(op, args, _, attrs):
                 wide = tuple(self.widened(a) for a in args)
-                return self.function(op, wide) or replace(expr, args=wide)
+                return self.function(op, wide, attrs) or replace(expr, args=wide)
             case Cast(arg) if is_narrow(arg.dtype):
                 return Cast(self.widened(arg), expr.dtype)
             case Bitcast(arg) if is_narrow(arg.dtype):
@@ -166,15 +168,15 @@ class _Expander:
                 return Bitcast(self.record.let(bits), expr.dtype)
         return expr
 
-    def function(self, op: str, args: tuple[Value, ...]) -> Value | None:
+    def function(self, op: str, args: tuple[Value, ...], attrs: Attrs) -> Value | None:
         """The polynomial of a function in f32 or f64; None for what machines have."""
-        approximation: Any = APPROXIMATIONS.get(op)
+        approximation = APPROXIMATIONS.get(op)
         if approximation is None:
             return None
         dtype = args[-1].dtype
         if dtype not in (f32, f64):
             raise DTypeError(f"{op} takes a float, not {dtype}")
-        value: Value = approximation(self.record, *args, dtype.name)
+        value: Value = approximation(self.record, *args, dtype.name, **dict(attrs))
         return value
 
     def narrow_value(self, expr: Expr) -> tuple[DType, Value]:
@@ -197,7 +199,7 @@ class _Expander:
                 return dtype, s.let(Apply("select", chosen, dtype))
             case Apply(op, args, _, attrs):
                 wide = tuple(self.widened(a) for a in args)
-                value = self.function(op, wide) or s.let(Apply(op, wide, f32, attrs))
+                value = self.function(op, wide, attrs) or s.let(Apply(op, wide, f32, attrs))
                 return f32, value if op in EXACT else round_to(s, value, dtype.name)
 
     def converted(self, arg: Value, dtype: DType) -> Value:
