@@ -196,3 +196,42 @@ def test_c20_logsumexp_guards_rows_of_minus_infinity(x: Any, value: float, gradi
     assert evaluate(graph_of(rnp.logsumexp, [array]), {"x0": array})["y"] == pytest.approx(value)
     np.testing.assert_allclose(gradients(rnp.logsumexp, x)[0], gradient)
     assert np.isfinite(hessian(rnp.logsumexp, x)).all()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("x", [
+    (-np.inf, -np.inf, 1.0, 2.0), (-np.inf,), (3.0, -np.inf, 1000.0, -1000.0)])
+def test_running_logsumexp_is_the_logsumexp_of_each_prefix(x: Any, reverse: bool) -> None:
+    weights = np.arange(1.0, 1 + len(x))
+
+    def running(n: Node) -> Node:
+        return (rnp.cumlogsumexp(n, reverse=reverse)[finite] * weights[finite]).sum()
+
+    def prefixes(n: Node) -> Node:
+        parts = [rnp.logsumexp(n[i:] if reverse else n[:i + 1]) for i in finite]
+        return (rnp.stack(parts) * weights[finite]).sum()
+
+    line = x[::-1] if reverse else x
+    alive = [i for i in range(len(x)) if max(line[:i + 1]) > -np.inf]
+    finite = [len(x) - 1 - i for i in alive] if reverse else alive
+    if finite:
+        np.testing.assert_allclose(gradients(running, x)[0], gradients(prefixes, x)[0])
+    else:
+        np.testing.assert_array_equal(
+            gradients(lambda n: rnp.cumlogsumexp(n).sum(), x)[0], np.zeros(len(x)))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("x", [(1, 3, 3, 2, 5), (2, np.nan, 9, np.nan), (-np.inf, -np.inf, 0)])
+def test_a_running_extreme_pays_its_first_holder(x: Any, reverse: bool) -> None:
+    array = np.array(x, np.float64)
+    line = array[::-1] if reverse else array
+    expected, first = np.zeros(len(x)), 0
+    for i in range(len(x)):
+        if line[i] > line[first] or (line[i] != line[i] and line[first] == line[first]):
+            first = i
+        expected[first] += 1
+    expected = expected[::-1] if reverse else expected
+    for function, values in ((rnp.cummax, array), (rnp.cummin, -array)):
+        found = gradients(lambda n, f=function: f(n, reverse=reverse).sum(), values)[0]
+        np.testing.assert_array_equal(found, expected)

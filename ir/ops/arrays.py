@@ -50,6 +50,7 @@ from rlx_py.ir.ops.products import (
     trace,
     vdot,
 )
+from rlx_py.ir.ops.running import cumlogsumexp, cummax, cummin
 from rlx_py.ir.ops.scatter import scatter_add, scatter_max, scatter_min, scatter_set
 from rlx_py.ir.ops.shaping import (
     array_split,
@@ -73,11 +74,11 @@ from rlx_py.ir.ops.shaping import (
 
 __all__ = [
     "all", "amax", "amin", "any", "arange", "argmax", "argmin", "array_split", "broadcast_to",
-    "concatenate", "cumprod", "cumsum", "diag", "diagonal", "dot", "einsum", "expand_dims", "eye",
-    "flip", "full", "full_like", "getitem", "inner", "linspace", "logsumexp", "matmul", "max",
-    "mean", "meshgrid", "min", "moveaxis", "norm", "one_hot", "ones", "ones_like", "outer", "pad",
-    "prod", "ravel", "repeat", "reshape", "roll", "scatter_add", "scatter_max", "scatter_min",
-    "scatter_set", "split", "squeeze", "stack", "std", "sum", "swapaxes", "take", "take_along_axis",
-    "tensordot", "tile", "trace", "transpose", "tri", "tril", "triu", "var", "vdot", "zeros",
-    "zeros_like",
+    "concatenate", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "diag", "diagonal",
+    "dot", "einsum", "expand_dims", "eye", "flip", "full", "full_like", "getitem", "inner",
+    "linspace", "logsumexp", "matmul", "max", "mean", "meshgrid", "min", "moveaxis", "norm",
+    "one_hot", "ones", "ones_like", "outer", "pad", "prod", "ravel", "repeat", "reshape", "roll",
+    "scatter_add", "scatter_max", "scatter_min", "scatter_set", "split", "squeeze", "stack", "std",
+    "sum", "swapaxes", "take", "take_along_axis", "tensordot", "tile", "trace", "transpose", "tri",
+    "tril", "triu", "var", "vdot", "zeros", "zeros_like",
 ]

@@ -22,18 +22,19 @@ from rlx_py.ir.types import TensorType, Type
 
 
 def _infer_cumulative(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> Type:
-    _check(x, axis)
+    check_line(x, axis)
     return x
 
 
-def _check(x: TensorType, axis: int) -> None:
+def check_line(x: TensorType, axis: int) -> None:
+    """Refuse what does not accumulate along this axis."""
     if not 0 <= axis < x.rank:
         raise ArgumentError(f"axis {axis} is out of range for rank {x.rank}")
     if x.dtype.kind == "bool":
         raise DTypeError("cumulative ops take numbers, not bool")
 
 
-def shifted(node: Node, axis: int, fill: int, reverse: bool) -> Node:
+def shifted(node: Node, axis: int, fill: float, reverse: bool) -> Node:
     """Each element moved one step on along the axis (back if reverse); `fill` enters."""
     low = tuple((-1 if reverse else 1) if i == axis else 0 for i in range(node.rank))
     return padded(node, constant(fill, node.dtype), low, tuple(-a for a in low), (0,) * node.rank)
@@ -53,7 +54,7 @@ def _accumulated(ufunc: np.ufunc, identity: int) -> Callable[..., Any]:
 
 
 @contextmanager
-def _others(node: Node, emit: Emitter, axis: int) -> Iterator[Callable[[Index], tuple[Index, ...]]]:
+def others(node: Node, emit: Emitter, axis: int) -> Iterator[Callable[[Index], tuple[Index, ...]]]:
     """Independent loops over every other axis; gives the full index at a position of `axis`."""
     with ExitStack() as loops:
         outer = [loops.enter_context(emit.loop(n, independent=True))
@@ -61,7 +62,8 @@ def _others(node: Node, emit: Emitter, axis: int) -> Iterator[Callable[[Index], 
         yield lambda i: (*outer[:axis], i, *outer[axis:])
 
 
-def _step(i: Index, size: int, reverse: bool) -> Index:
+def step(i: Index, size: int, reverse: bool) -> Index:
+    """Position of step i along an axis."""
     return i * -1 + (size - 1) if reverse else i
 
 
@@ -69,10 +71,10 @@ def _cumulative_loops(combine: str, identity: int) -> LoopRule:
 
     def build(node: Node, emit: Emitter) -> None:
         axis, acc, size = node.attrs["axis"], node.dtype.compute, node.shape[node.attrs["axis"]]
-        with _others(node, emit, axis) as at:
+        with others(node, emit, axis) as at:
             running = emit.declare(acc, scalar(identity, acc))
             with emit.loop(size, independent=False) as i:
-                where = at(_step(i, size, node.attrs["reverse"]))
+                where = at(step(i, size, node.attrs["reverse"]))
                 value = converted(emit, emit.ask(0, where), acc)
                 if node.attrs["exclusive"]:
                     emit.store(where, converted(emit, read(running), node.dtype))
@@ -101,7 +103,7 @@ CUMSUM = linear("cumsum", _infer_cumulative, _accumulated(np.add, 0),
 def _infer_recurrence(a: TensorType, b: TensorType, *, axis: int, reverse: bool) -> Type:
     if a != b:
         raise ShapeError(f"factors {a} and terms {b} differ")
-    _check(b, axis)
+    check_line(b, axis)
     return b
 
 
@@ -109,10 +111,10 @@ def _eval_recurrence(a: Array, b: Array, *, axis: int, reverse: bool) -> Array:
     a, b = np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0)
     found = np.array(b)
     order = range(len(b))[::-1] if reverse else range(len(b))
-    for step, i in enumerate(order):
+    for done, i in enumerate(order):
         # The first state is the first term: what a multiplies there does not exist.
-        if step:
-            found[i] = a[i] * found[order[step - 1]] + b[i]
+        if done:
+            found[i] = a[i] * found[order[done - 1]] + b[i]
     return np.moveaxis(found, 0, axis)
 
 
@@ -125,12 +127,12 @@ def _recurrence_loops(node: Node, emit: Emitter) -> None:
     def ask(position: int, where: tuple[Index, ...]) -> Value:
         return converted(emit, emit.ask(position, where), acc)
 
-    with _others(node, emit, axis) as at:
-        first = at(_step(as_index(0), size, reverse))
+    with others(node, emit, axis) as at:
+        first = at(step(as_index(0), size, reverse))
         state = emit.declare(acc, ask(1, first))
         emit.store(first, converted(emit, read(state), node.dtype))
         with emit.loop(size - 1, independent=False) as i:
-            where = at(_step(i + 1, size, reverse))
+            where = at(step(i + 1, size, reverse))
             factor, term = ask(0, where), ask(1, where)
             kept = emit.let(Apply("mul", (factor, read(state)), acc))
             emit.set(state, emit.let(Apply("add", (kept, term), acc)))
