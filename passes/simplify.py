@@ -35,8 +35,9 @@ def simplify(graph: Graph, *, fast_math: bool = False, rules: tuple[Rule, ...] |
     """
     if "simplify" in config.disable:
         return rebuild(graph)
-    chosen = rules or (FAST if fast_math else SAFE)
-    return rebuild(graph, rewriter(chosen, config.disable))
+    if rules is None:
+        rules = FAST if fast_math else SAFE
+    return rebuild(graph, rewriter(rules, config.disable))
 
 
 @cache

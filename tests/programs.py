@@ -1,174 +1,168 @@
-"""Hand-made loop programs and random arrays for tests of interpreters and emitters."""
+"""Random programs over the primitives, with empty and unit axes, shared nodes and dead code."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from rlx_py.backends.llvm.jit import compile_program
-from rlx_py.ir.index import Index, Var, as_index
-from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Axis as Axis
-from rlx_py.ir.kernel import (
-    Buffer,
-    Const,
-    Expr,
-    For,
-    Kernel,
-    Let,
-    Load,
-    Local,
-    Port,
-    Program,
-    Read,
-    Scope,
-    Set,
-    Stmt,
-    Store,
-    Value,
-)
-from rlx_py.ir.types import DType
-from rlx_py.passes.expand_math import expand_math
+from rlx_py.ir.graph import Graph
+from rlx_py.ir.node import Node
+from rlx_py.ir.ops import compare as c
+from rlx_py.ir.ops import elementwise as e
+from rlx_py.ir.ops import movement as m
+from rlx_py.ir.ops import reduce as r
+from rlx_py.ir.ops.constant import constant
+from rlx_py.ir.ops.contract import CONTRACT
+from rlx_py.ir.types import DType, f64
 
-Array = np.ndarray[Any, Any]
-# 0, 1 and what lies around the lanes of every vector width.
-EXTENTS = (0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 53, 64, 65, 131)
-
-SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, 0.5, 1e-40, 6e4, 1e-7)
+LARGEST = 200
+HOSTILE = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-30, 1e30]
+UNARY = (e.NEG, e.ABS, e.EXP, e.TANH, e.SIN, e.SQRT, e.LOG, e.SIGN, e.FLOOR, e.STOP_GRADIENT)
+BINARY = (e.ADD, e.SUB, e.MUL, e.MUL, e.DIV, e.MAX, e.MIN, e.GUARDED_MUL)
+Step = Callable[[random.Random, list[Node], Node], Node]
 
 
-def random_array(dtype: DType, size: int, seed: int = 0) -> Array:
-    """Values of every magnitude, with the type's special values among them."""
-    rng = np.random.default_rng([seed, size, dtype.bits])
-    if dtype.kind == "bool":
-        return rng.integers(0, 2, size).astype(bool)
-    if dtype.is_int:
-        info = np.iinfo(dtype.numpy)
-        values = rng.integers(info.min, info.max, size, dtype=dtype.numpy, endpoint=True)
-        special = np.array([0, 1, 2, 3, info.max, info.min], dtype.numpy)
-        special = np.append(special, np.asarray(-1).astype(dtype.numpy))
-    else:
-        scale = np.exp(rng.uniform(-6, 6, size))
-        values = (rng.standard_normal(size) * scale).astype(dtype.numpy)
-        special = np.array(SPECIAL).astype(dtype.numpy)
-    chosen = rng.random(size) < 0.3
-    values[chosen] = rng.choice(special, chosen.sum())
-    return np.asarray(values)
+def random_graph(seed: int, dtype: DType = f64, steps: int = 14) -> Graph:
+    """A graph of float inputs x0 … x2 and s, and outputs y0 and y1; the same for the same seed."""
+    rng = random.Random(seed)
+    g = Graph(f"random{seed}")
+    pool = [g.input(f"x{i}", _shape(rng), dtype) for i in range(3)]
+    pool.append(g.input("s", (), dtype))
+    for _ in range(rng.randint(3, steps)):
+        x = rng.choice(pool)
+        made = rng.choices(STEPS, WEIGHTS)[0](rng, pool, x)
+        pool.append(made if made.size <= LARGEST else x)
+    for i, node in enumerate(pool[-2:]):
+        g.output(f"y{i}", node)
+    return g
 
 
-def plain_array(dtype: DType, size: int, seed: int = 0) -> Array:
-    """Small finite numbers."""
-    rng = np.random.default_rng([seed, size])
-    return np.asarray(rng.integers(0, 4, size) if not dtype.is_float
-                      else rng.standard_normal(size)).astype(dtype.numpy)
+def random_values(graph: Graph, seed: int, *, hostile: bool = False) -> dict[str, Any]:
+    """Values of its inputs: normal, or of NaN, infinities, zeros and extremes."""
+    rng = np.random.default_rng(seed)
+    return {k: np.asarray(rng.choice(HOSTILE, n.shape) if hostile else rng.normal(size=n.shape))
+            .astype(n.dtype.numpy) for k, n in graph.inputs.items()}
 
 
-def same_bits(x: Array, y: Array) -> bool:
-    """Equal to the bit, sign of zero included; any NaN equals any NaN."""
-    if x.dtype != y.dtype or x.shape != y.shape:
-        return False
-    if x.dtype.kind in "biu":
-        return bool(np.array_equal(x, y))
-    x, y = x.reshape(-1), y.reshape(-1)
-    nan = np.isnan(x)
-    unsigned = np.dtype(f"u{x.dtype.itemsize}")
-    return bool(np.array_equal(nan, np.isnan(y))
-                and np.array_equal(x.view(unsigned)[~nan], y.view(unsigned)[~nan]))
+def _shape(rng: random.Random) -> tuple[int, ...]:
+    return tuple(rng.choice([0, 1, 1, 2, 3, 4]) for _ in range(rng.randint(0, 3)))
 
 
-class Maker:
-    """A program of one kernel, buffer by buffer and statement by statement."""
-
-    def __init__(self) -> None:
-        self.inputs: list[Port] = []
-        self.outputs: list[Port] = []
-        self.offsets: dict[Buffer, int] = {}
-        self.scratch = 0
-
-    def input(self, dtype: DType, size: int) -> Buffer:
-        """An input buffer."""
-        buffer = Buffer(f"in{len(self.inputs)}", dtype, size, Scope.EXTERNAL)
-        self.inputs.append(Port(buffer.name, buffer, (size,)))
-        return buffer
-
-    def output(self, dtype: DType, size: int) -> Buffer:
-        """An output buffer."""
-        buffer = Buffer(f"out{len(self.outputs)}", dtype, size, Scope.EXTERNAL)
-        self.outputs.append(Port(buffer.name, buffer, (size,)))
-        return buffer
-
-    def tile(self, dtype: DType, size: int) -> Buffer:
-        """Scratch of a thread."""
-        buffer = Buffer(f"tile{len(self.offsets)}", dtype, size, Scope.TILE)
-        self.offsets[buffer] = self.scratch
-        self.scratch += -(-buffer.nbytes // 64) * 64
-        return buffer
-
-    def program(self, *body: Stmt) -> Program:
-        """The program with these statements."""
-        return Program("test", (Kernel("k", body),), tuple(self.inputs), tuple(self.outputs),
-                       offsets=self.offsets, scratch=self.scratch)
+def _alike(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    return rng.choice([n for n in pool if n.shape == x.shape])
 
 
-def let(body: list[Stmt], expr: Expr) -> Read:
-    """Append local = expr."""
-    local = Local(expr.dtype)
-    body.append(Let(local, expr))
-    return Read(local)
+def _unary(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    return rng.choice(UNARY)(x)
 
 
-def literal(value: Any, dtype: DType) -> Const:
-    """A constant."""
-    return Const(np.asarray(value).astype(dtype.numpy)[()], dtype)
+def _binary(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    scalar = e.fill(x, rng.choice([0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0]))
+    pair = [x, rng.choice([_alike(rng, pool, x), scalar])]
+    rng.shuffle(pair)
+    return rng.choice(BINARY)(*pair)
 
 
-def accumulator(body: list[Stmt], dtype: DType, start: Any) -> Local:
-    """Append acc := start."""
-    local = Local(dtype, "acc")
-    body.append(Set(local, literal(start, dtype)))
-    return local
+def _power(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    return e.POW(x, e.fill(x, rng.choice([0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 2.5])))
 
 
-def arrays_of(program: Program, seed: int = 0, *, special: bool = True) -> dict[str, Array]:
-    """Random inputs."""
-    make = random_array if special else plain_array
-    return {p.name: make(p.buffer.dtype, p.buffer.size, seed + n)
-            for n, p in enumerate(program.inputs)}
+def _select(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    a, b = _alike(rng, pool, x), _alike(rng, pool, x)
+    condition = rng.choice([c.LT, c.EQ, c.GE])(x, a)
+    if rng.random() < 0.3:
+        condition = c.NOT(condition)
+    return e.SELECT(condition, rng.choice([a, e.fill(a, 1.0)]), b)
 
 
-def run_native(program: Program, arrays: dict[str, Array], *,
-               threads: int | None = 1) -> dict[str, Array]:
-    """Outputs of the compiled program; they start as −1 or true, so that gaps show."""
-    compiled = compile_program(program, threads=threads)
-    out = {p.name: np.full(p.shape, -1).astype(p.buffer.dtype.numpy)
-           for p in program.outputs}
-    compiled.run(arrays, out)
-    return out
+def _reshape(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    n = x.size
+    if not n:
+        return m.RESHAPE(x, shape=rng.choice([(0,), (0, 2), (3, 0)]))
+    shapes: list[tuple[int, ...]] = [(n,), *([()] if n == 1 else [])]
+    for d in (1, 2, 3, 4):
+        if n % d == 0:
+            shapes += [(d, n // d), (n // d, 1, d), (1, d, n // d)]
+    return m.RESHAPE(x, shape=rng.choice(shapes))
 
 
-def check(program: Program, arrays: dict[str, Array] | None = None, *,
-          threads: int | None = 1) -> dict[str, Array]:
-    """Interpreted, expanded and interpreted, compiled: the same bits."""
-    arrays = arrays_of(program) if arrays is None else arrays
-    want = interpret(program, arrays)
-    expanded = expand_math(program)
-    middle = interpret(expanded, arrays)
-    got = run_native(expanded, arrays, threads=threads)
-    for name in want:
-        assert same_bits(want[name], middle[name]), f"expand_math changed {name}"
-        assert same_bits(middle[name], got[name]), (
-            f"{name}: interpreted {middle[name]}, compiled {got[name]}")
-    return want
+def _transpose(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    return m.TRANSPOSE(x, axes=tuple(rng.sample(range(x.rank), x.rank)))
 
 
-def copy_loop(source: Buffer, target: Buffer, var: Var, axis: Axis,
-              source_index: Index | None = None, target_index: Index | None = None,
-              guard: Value | None = None, before: Sequence[Stmt] = ()) -> For:
-    """for var: target[…] = source[…]."""
-    body = list(before)
-    at = as_index(var)
-    value = let(body, Load(source, source_index if source_index is not None else at, guard))
-    body.append(Store(target, target_index if target_index is not None else at, value))
-    return For(var, tuple(body), axis)
+def _broadcast(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    if x.rank > 3:
+        return x
+    rank = rng.randint(x.rank, 4)
+    axes = tuple(sorted(rng.sample(range(rank), x.rank)))
+    shape = [rng.choice([0, 1, 1, 1, 2, 2, 3]) for _ in range(rank)]
+    for axis, size in zip(axes, x.shape, strict=True):
+        shape[axis] = size
+    return m.BROADCAST(x, shape=tuple(shape), axes=axes) if prod(shape) <= LARGEST else x
+
+
+def _slice(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    bounds = []
+    for d in x.shape:
+        start = rng.randint(0, d)
+        taken = (start, rng.randint(start, d), rng.randint(1, 3))
+        bounds.append(rng.choice([(0, d, 1), taken]))
+    start, stop, step = (tuple(b[i] for b in bounds) for i in range(3))
+    return m.SLICE(x, start=start, stop=stop, step=step)
+
+
+def _pad(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    low, high = (tuple(rng.randint(-1, 2) if d > 1 else rng.randint(0, 2) for d in x.shape)
+                 for _ in range(2))
+    interior = tuple(rng.randint(0, 1) for _ in x.shape)
+    return m.PAD(x, constant(rng.choice([0.0, 1.0]), x.dtype), low=low, high=high,
+                 interior=interior)
+
+
+def _concat(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    if not x.rank:
+        return x
+    axis = rng.randrange(x.rank)
+    fits = [n for n in pool if n.rank == x.rank
+            and n.shape[:axis] == x.shape[:axis] and n.shape[axis + 1:] == x.shape[axis + 1:]]
+    return m.CONCAT(x, *rng.choices(fits, k=rng.randint(0, 2)), axis=axis)
+
+
+def _reverse(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    return m.REVERSE(x, axes=_some_axes(rng, x))
+
+
+def _some_axes(rng: random.Random, x: Node) -> tuple[int, ...]:
+    return tuple(sorted(rng.sample(range(x.rank), rng.randint(0, x.rank))))
+
+
+def _reduce(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    folds = [r.REDUCE_SUM, r.REDUCE_SUM, r.REDUCE_PROD]
+    if x.size:
+        folds += [r.REDUCE_MAX, r.REDUCE_MIN]
+    return rng.choice(folds)(x, axes=_some_axes(rng, x))
+
+
+def _contract(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    y = rng.choice(pool)
+    pairs = [(i, j) for i in range(x.rank) for j in range(y.rank) if x.shape[i] == y.shape[j]]
+    rng.shuffle(pairs)
+    chosen: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
+    left, right = set(range(x.rank)), set(range(y.rank))
+    for i, j in pairs[:rng.randint(0, 3)]:
+        if i in left and j in right:
+            chosen[rng.random() < 0.4].append((i, j))
+            left.discard(i)
+            right.discard(j)
+    batch, contract = ((tuple(i for i, _ in chosen[k]), tuple(j for _, j in chosen[k]))
+                       for k in (True, False))
+    return CONTRACT(x, y, batch=batch, contract=contract)
+
+
+STEPS: list[Step] = [_unary, _binary, _power, _select, _reshape, _transpose, _broadcast, _slice,
+                     _pad, _concat, _reverse, _reduce, _contract]
+WEIGHTS = [25, 20, 5, 5, 7, 7, 7, 6, 4, 3, 2, 6, 3]

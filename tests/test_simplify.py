@@ -22,6 +22,7 @@ from rlx_py.ir.ops import movement as m
 from rlx_py.ir.ops import reduce as r
 from rlx_py.ir.ops.constant import CONSTANT, constant, iota
 from rlx_py.ir.ops.contract import CONTRACT
+from rlx_py.ir.ops.statistics import VARIANCE
 from rlx_py.ir.ops.windows import FOLD
 from rlx_py.ir.types import bool_, f32, f64, i32, i64
 from rlx_py.ir.verify import verify
@@ -78,6 +79,7 @@ CASES: dict[str, tuple[Build, int]] = {
     "abs_nonnegative": (lambda x, y, p, k: e.ABS(e.NEG(x)), 1),
     "pow_constant": (lambda x, y, p, k: e.POW(x, f(x, 2)), 1),
     "sqrt_squared": (lambda x, y, p, k: _square(e.SQRT(e.ABS(x))), 1),
+    "abs_squared": (lambda x, y, p, k: _square(e.ABS(x)), 1),
     "floor_of_floor": (lambda x, y, p, k: e.FLOOR(e.FLOOR(x)), 1),
     "guarded_finite": (lambda x, y, p, k: e.GUARDED_MUL(x, e.CAST(p, dtype=f64)), 2),
     "guarded_constant": (lambda x, y, p, k: e.GUARDED_MUL(f(x, 3), x), 1),
@@ -123,6 +125,7 @@ CASES: dict[str, tuple[Build, int]] = {
     "norm_of_squares": (lambda x, y, p, k: e.SQRT(r.REDUCE_SUM(e.MUL(x, x), axes=(1,))), 1),
     "norm_of_mean_square": (lambda x, y, p, k: e.SQRT(_halved(r.REDUCE_SUM(e.MUL(x, x),
                                                                           axes=(1,)))), 2),
+    "std_of_variance": (lambda x, y, p, k: e.SQRT(VARIANCE(x, axes=(1,), ddof=1)), 3),
     "sqrt_of_square": (lambda x, y, p, k: e.SQRT(e.MUL(x, x)), 1),
     "norm_squared": (lambda x, y, p, k: _square(e.SQRT(r.REDUCE_SUM(e.MUL(x, x), axes=(1,)))), 2),
     "disjoint_fold": (lambda x, y, p, k: FOLD(x, shape=(14,), size=(4,), stride=(5,),

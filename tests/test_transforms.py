@@ -241,6 +241,8 @@ def test_hvp_is_the_derivative_of_grad() -> None:
     (lambda x: p.power(a.sum(p.multiply(x, x)), 0.5), [0.0, 0], [0, 0]),
     (lambda x: p.power(p.sqrt(a.sum(p.multiply(x, x))), 2), [0.0, 0], [0, 0]),             # C02
     (lambda x: p.sqrt(a.mean(p.multiply(x, x))), [0.0, 0], [0, 0]),
+    (lambda x: p.sqrt(a.var(x)), [2.0, 2.0, 2.0], [0, 0, 0]),
+    (lambda x: p.sqrt(a.sum(p.power(p.abs(p.subtract(x, 2.0)), 2))), [2.0, 2.0], [0, 0]),  # C37
     (lambda x: p.where(p.greater(x, 0), p.sqrt(x), x), [-1.0, -4], [1, 1]),                # C04
     (lambda x: p.where(p.less(x, 1), p.cos(x), 0.0), [0.0, np.inf], [0, 0]),               # C05
     (lambda x: p.where(p.less_equal(x, 10), p.exp(x), 1.0), [1e10], [0]),                  # C06

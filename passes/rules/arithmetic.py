@@ -161,6 +161,12 @@ def sqrt_squared(n: Node) -> Node | None:  # √s · √s -> s for s ≥ 0 (a Na
     return None
 
 
+@rule(MUL)
+def abs_squared(n: Node) -> Node | None:  # |x| · |x| -> x · x
+    a, b = n.inputs
+    return MUL(a.inputs[0], a.inputs[0]) if a is b and a.op is ABS else None
+
+
 @rule(FLOOR)
 def floor_of_floor(n: Node) -> Node | None:  # ⌊⌊x⌋⌋ -> ⌊x⌋
     return n.inputs[0] if n.inputs[0].op is FLOOR else None
@@ -184,5 +190,5 @@ def guarded_constant(n: Node) -> Node | None:  # c ⊳ b -> b · c for c ≠ 0; 
 RULES = (
     constant_right, add_zero, sub_zero, mul_one, mul_zero, div_power_of_two, double_neg,
     neg_of_scaled, add_neg, sub_neg, mul_of_negs, idempotent, abs_nonnegative, pow_constant,
-    sqrt_squared, floor_of_floor, guarded_finite, guarded_constant,
+    sqrt_squared, abs_squared, floor_of_floor, guarded_finite, guarded_constant,
 )

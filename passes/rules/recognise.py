@@ -5,12 +5,12 @@ Applied before differentiation only: a backend expands the composites again.
 
 from __future__ import annotations
 
-from math import sqrt
+from math import prod, sqrt
 
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.elementwise import ABS, DIV, MUL, SQRT, fill
 from rlx_py.ir.ops.reduce import REDUCE_SUM
-from rlx_py.ir.ops.statistics import NORM
+from rlx_py.ir.ops.statistics import DEVIATION, NORM, VARIANCE
 from rlx_py.passes.rules.rule import number_of, rule
 
 
@@ -41,6 +41,18 @@ def norm_of_mean_square(n: Node) -> Node | None:  # √(Σx²·c) -> ‖x‖·�
 
 
 @rule(SQRT)
+def std_of_variance(n: Node) -> Node | None:  # √var(x) -> ‖x − mean x‖ / √(n − ddof)
+    variance = n.inputs[0]
+    if variance.op is not VARIANCE:
+        return None
+    (x,), axes = variance.inputs, variance.attrs["axes"]
+    freedom = prod(x.shape[a] for a in axes) - variance.attrs["ddof"]
+    if freedom <= 0:
+        return None
+    return DIV(NORM(DEVIATION(x, axes=axes), axes=axes), fill(n, sqrt(freedom)))
+
+
+@rule(SQRT)
 def sqrt_of_square(n: Node) -> Node | None:  # √(x·x) -> |x|
     x = _squared(n.inputs[0])
     return None if x is None else ABS(x)
@@ -54,4 +66,4 @@ def norm_squared(n: Node) -> Node | None:  # ‖x‖·‖x‖ -> Σx²
     return REDUCE_SUM(MUL(x.inputs[0], x.inputs[0]), axes=x.attrs["axes"])
 
 
-RULES = (norm_of_squares, norm_of_mean_square, sqrt_of_square, norm_squared)
+RULES = (norm_of_squares, norm_of_mean_square, std_of_variance, sqrt_of_square, norm_squared)

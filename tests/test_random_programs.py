@@ -1,0 +1,70 @@
+"""Laws of the transforms on random programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import random_graph, random_values
+
+from rlx_py.ir.evaluate import evaluate
+from rlx_py.ir.verify import verify
+from rlx_py.passes.decompose import decompose
+from rlx_py.passes.jvp import jvp
+from rlx_py.passes.simplify import BEFORE_DIFFERENTIATION, simplify
+from rlx_py.passes.vjp import vjp
+
+SEEDS = st.integers(0, 2**32)
+
+
+def agree(got: dict[str, Any], want: dict[str, Any], *, signs: bool = True) -> None:
+    """Equal to rounding of sums; without `signs` an infinity may have the sign of another zero."""
+    for name, array in want.items():
+        other = got[name]
+        if not signs:
+            np.testing.assert_array_equal(np.isinf(other), np.isinf(array))
+            np.testing.assert_array_equal(np.isnan(other), np.isnan(array))
+            array, other = (np.where(np.isfinite(a), a, 0) for a in (array, other))
+        scale = np.max(np.abs(array), initial=0, where=np.isfinite(array))
+        np.testing.assert_allclose(other, array, rtol=1e-9, atol=1e-11 * (1 + scale))
+
+
+@settings(max_examples=150, deadline=None)
+@given(SEEDS)
+def test_simplify_keeps_the_function(seed: int) -> None:
+    g = random_graph(seed)
+    safe = simplify(g)
+    verify(safe)
+    assert len(simplify(safe).nodes) <= len(safe.nodes)
+    hostile = random_values(g, seed, hostile=True)
+    agree(evaluate(safe, hostile), evaluate(g, hostile), signs=False)
+    v = random_values(g, seed)
+    want = evaluate(g, v)
+    agree(evaluate(safe, v), want)
+    agree(evaluate(decompose(simplify(g, rules=BEFORE_DIFFERENTIATION)), v), want)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS)
+def test_reverse_mode_is_the_transpose_of_forward_mode(seed: int) -> None:
+    g = random_graph(seed)
+    names, v = list(g.inputs), random_values(g, seed)
+    backward, forward = vjp(g, names), jvp(g, names)
+    for derived in (backward, forward, decompose(backward)):
+        verify(derived)
+    rng = np.random.default_rng(seed)
+    cts = {k: rng.normal(size=n.shape) for k, n in backward.inputs.items() if k not in v}
+    tangents = {k: rng.normal(size=n.shape) for k, n in forward.inputs.items() if k not in v}
+    pulled = evaluate(backward, {**v, **cts})
+    pushed = evaluate(forward, {**v, **tangents})
+    parts = [pulled[f"grad_{k}"] * tangents[f"t_{k}"] for k in names]
+    with np.errstate(all="ignore"):
+        right = sum(float(np.sum(x)) for x in parts)
+        left = sum(float(np.sum(cts[f"ct_{k}"] * pushed[f"t_{k}"])) for k in g.outputs)
+        scale = sum(float(np.sum(np.abs(x))) for x in parts) + abs(left)
+    if np.isfinite(scale):  # where a partial is not finite, the two conventions may differ
+        assert abs(left - right) <= 1e-8 * scale
+    second = vjp(backward, names)
+    verify(second)
