@@ -10,7 +10,7 @@ from rlx_py.backends.llvm.emit import emit_body
 from rlx_py.backends.llvm.frame import PTR, VOID, Frame, Unit
 from rlx_py.backends.llvm.layout import POINTER_BYTES, arena_place, ports
 from rlx_py.backends.llvm.scalars import I8, I32, I64
-from rlx_py.backends.llvm.targets import Target
+from rlx_py.backends.llvm.targets import Target, data_layout
 from rlx_py.ir.errors import BackendError
 from rlx_py.ir.kernel import Buffer, Call, Kernel, Program, Scope, Stmt, Store, Tile, children
 
@@ -19,8 +19,8 @@ ALIGN = 64
 
 def emit_module(program: Program, target: Target, name: str = "step") -> ll.Module:
     """The module of a program; its one public symbol is int32_t name(Step*), see layout."""
-    module = ll.Module(name=program.name)
-    module.triple = target.triple
+    module = ll.Module("program")  # a user's name may hold a line break, which ends the comment
+    module.triple, module.data_layout = target.triple, data_layout(target)
     unit = Unit(module, target, program)
     kind = ll.FunctionType(I32, [PTR])
     entry = ll.Function(module, kind, name)

@@ -79,6 +79,19 @@ def tile_target(target: Target) -> TileTarget:
     return TileTarget(target.vector_bytes, target.registers)
 
 
+def chosen(triple: str | None, cpu: str = "") -> Target:
+    """The machine a caller asks for: without a triple this one, with its CPU unless `cpu` is named."""
+    if triple is None:
+        return named(host().triple, cpu) if cpu else host()
+    return named(triple, cpu)
+
+
+@lru_cache(maxsize=64)
+def data_layout(target: Target) -> str:
+    """Sizes and alignments as LLVM writes them; without them its passes assume 64-bit pointers."""
+    return str(machine(target).target_data)
+
+
 def machine(
     target: Target, reloc: Reloc = "default", codemodel: CodeModel = "jitdefault", opt: int = 2
 ) -> llvm.TargetMachine:

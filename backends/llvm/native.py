@@ -1,0 +1,68 @@
+"""Calls of a compiled step: argument structs, arenas and threads of concurrent callers."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx_py.backends.llvm.parallel import may_use_threads
+from rlx_py.ir.errors import BackendError
+
+Array = np.ndarray[Any, Any]
+ALIGN = 64
+
+
+class NativeStep:
+    """The entry point of a step at an address, with what its argument struct holds (see layout).
+
+    inputs: names read, in order; written: names of what follows them, each with whether it is an
+    update in place, for which no array is given. `keep` is what the code lives in.
+    """
+
+    def __init__(self, name: str, address: int, inputs: Sequence[str],
+                 written: Sequence[tuple[str, bool]], arena_bytes: int, parallel_for: int,
+                 threads: int, keep: object) -> None:
+        self.name, self.arena_bytes, self.threads = name, arena_bytes, threads
+        self.parallel_for = parallel_for
+        self.count = len(inputs) + len(written)
+        self._entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
+        self._inputs, self._written, self._keep = inputs, written, keep
+        self._free: list[_Call] = []
+        self._lock = threading.Lock()
+
+    def run(self, arrays: dict[str, Array], out: dict[str, Array]) -> None:
+        """Fill `out` from `arrays`, both C-contiguous, of the right types and shapes."""
+        with self._lock:
+            call = self._free.pop() if self._free else _Call(self)
+        slots = call.slots
+        if not may_use_threads():
+            slots[self.count + 1] = 0
+        n = 0
+        for name in self._inputs:
+            slots[n] = arrays[name].ctypes.data
+            n += 1
+        for name, in_place in self._written:
+            slots[n] = 0 if in_place else out[name].ctypes.data
+            n += 1
+        status = self._entry(call.address)
+        with self._lock:
+            self._free.append(call)
+        if status:
+            raise BackendError(f"{self.name}: the compiled step stopped with {status}")
+
+
+class _Call:
+    """Arena and argument struct of one caller at a time."""
+
+    def __init__(self, step: NativeStep) -> None:
+        self.memory = np.empty(step.arena_bytes + ALIGN, np.uint8)
+        self.slots = (ctypes.c_uint64 * (step.count + 3))()
+        base = self.memory.ctypes.data
+        self.slots[step.count] = base + -base % ALIGN
+        self.slots[step.count + 1] = step.parallel_for
+        self.slots[step.count + 2] = step.threads
+        self.address = ctypes.addressof(self.slots)
