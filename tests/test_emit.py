@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from programs import (
+from loop_programs import (
     EXTENTS,
     Axis,
     Maker,

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from programs import (
+from loop_programs import (
     Axis,
     Maker,
     accumulator,
