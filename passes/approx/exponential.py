@@ -16,12 +16,14 @@ from rlx_py.passes.approx.coefficients import (
     EXP2_F64,
     EXP_F32,
     EXP_F64,
+    EXP_FINE_F32,
     EXPM1_F32,
     EXPM1_F64,
 )
 
 T = TypeVar("T")
 EXP = {"f32": EXP_F32, "f64": EXP_F64}
+EXP_FINE = {"f32": EXP_FINE_F32, "f64": EXP_F64}
 EXP2 = {"f32": EXP2_F32, "f64": EXP2_F64}
 EXPM1 = {"f32": EXPM1_F32, "f64": EXPM1_F64}
 
@@ -87,7 +89,7 @@ def exp_pair(s: Scalars[T], x: Pair[T], dtype: str) -> tuple[Pair[T], T]:
     (high, low), scale = exp_reduced(s, x[0], dtype)
     r, rest = fast_two_sum(s, high, s.add(low, x[1]))
     square = s.mul(r, r)
-    tail = s.fma(square, polynomial(s, r, EXP[dtype], dtype), rest)
+    tail = s.fma(square, polynomial(s, r, EXP_FINE[dtype], dtype), rest)
     one_plus = fast_two_sum(s, s.const(1.0, dtype), r)
     p = s.add(one_plus[0], tail)
     return (p, s.add(s.sub(tail, s.sub(p, one_plus[0])), s.fma(rest, r, one_plus[1]))), scale
@@ -130,8 +132,15 @@ def logistic(s: Scalars[T], x: T, dtype: str) -> T:
     """1 / (1 + e^-x), as e^x / (1 + e^x) for x < 0."""
     (high, low), scale = exp_reduced(s, s.neg(s.abs(x)), dtype)
     r = s.add(high, low)
-    one = s.const(1.0, dtype)
-    tail = s.add(high, s.fma(s.mul(r, r), polynomial(s, r, EXP[dtype], dtype), low))
-    z = s.mul(s.mul(s.add(one, tail), scale), scale)
-    numerator = s.select(s.lt(x, s.const(0.0, dtype)), z, one)
-    return s.div(numerator, s.add(one, z))
+    one, zero = s.const(1.0, dtype), s.const(0.0, dtype)
+    tail = s.add(high, s.fma(s.mul(r, r), polynomial(s, r, EXP_FINE[dtype], dtype), low))
+    p = s.add(one, tail)
+    squared = s.mul(scale, scale)
+    z, z_low = s.mul(p, squared), s.mul(s.sub(tail, s.sub(p, one)), squared)
+    negative = s.lt(x, zero)
+    denominator = s.add(one, z)
+    y = s.div(s.select(negative, z, one), denominator)
+    # What 1 + tail and 1 + z rounded off is put back; 1 / (1 + z) is y or 1 - y.
+    lost = s.add(s.sub(z, s.sub(denominator, one)), z_low)
+    rest = s.fma(s.neg(y), lost, s.select(negative, z_low, zero))
+    return s.fma(rest, s.select(negative, s.sub(one, y), y), y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 from rlx_py.passes.approx.arithmetic import (
@@ -79,8 +80,14 @@ def acosh(s: Scalars[T], x: T, dtype: str) -> T:
     """log1p(t + sqrt(2t + t²)), t = x - 1; NaN below 1."""
     t = s.sub(x, s.const(1.0, dtype))
     huge = s.gt(x, s.const(2.0 ** (FORMATS[dtype].mantissa + 4), dtype))
-    root = s.sqrt(s.fma(t, t, s.add(t, t)))
-    return log_or_log1p(s, huge, x, two_sum(s, t, root), dtype)
+    square = s.fma(t, t, s.add(t, t))
+    root = s.sqrt(square)
+    # What the root rounded off; at x = 1 it is 0, not 0/0.
+    twice = s.max(s.const(FORMATS[dtype].smallest_normal, dtype), s.add(root, root))
+    lost = s.div(s.fma(s.neg(root), root, square), twice)
+    total, low = two_sum(s, t, root)
+    y = log_or_log1p(s, huge, x, (total, s.add(low, lost)), dtype)
+    return s.select(s.lt(x, s.const(1.0, dtype)), s.const(math.nan, dtype), y)
 
 
 def atanh(s: Scalars[T], x: T, dtype: str) -> T:

@@ -13,7 +13,8 @@ from rlx_py.passes.approx.trigonometric import PI_PAIR
 T = TypeVar("T")
 ASIN = {"f32": ASIN_F32, "f64": ASIN_F64}
 ATAN = {"f32": ATAN_F32, "f64": ATAN_F64}
-TAN_PI_8 = 0.41421356237309503
+TAN_HALF = 0.5463024898437905
+"""Up to here atan r is a polynomial; beyond, r - 1 is exact and the result at least ½."""
 
 
 def asin_parts(s: Scalars[T], a: T, dtype: str) -> tuple[T, T, T]:
@@ -54,7 +55,7 @@ def atan_ratio(s: Scalars[T], y: T, x: T, reverse: T, dtype: str) -> T:
     """
     swap = s.gt(y, x)
     low, high = s.select(swap, x, y), s.select(swap, y, x)
-    middle = s.gt(low, s.mul(high, s.const(TAN_PI_8, dtype)))
+    middle = s.ge(low, s.mul(high, s.const(TAN_HALF, dtype)))
     numerator = s.select(middle, s.sub(low, high), low)
     t = s.div(numerator, s.select(middle, s.add(low, high), high))
     z = s.mul(t, t)

@@ -28,8 +28,10 @@ def sinc(s: Scalars[T], x: T, dtype: str) -> T:
     high, low = (s.const(c, dtype) for c in PI_PAIR[dtype])
     angle, rest = two_product(s, x, high)
     y, _ = pair_divide(s, sin_pi_pair(s, x, dtype), (angle, s.fma(x, low, rest)))
-    # π x must not fall below the normal range; 1 - (πx)²/6 is 1 long before that.
-    return s.select(s.lt(s.abs(x), s.const(2.0**-30, dtype)), s.const(1.0, dtype), y)
+    # πx must stay in the normal range: near 0 the result is 1, and far out x is whole.
+    a = s.abs(x)
+    y = s.select(s.lt(a, s.const(2.0**-30, dtype)), s.const(1.0, dtype), y)
+    return s.select(s.gt(a, s.const(2.0**60, dtype)), s.sub(x, x), y)
 
 
 def steps_down(n: int, angle: float) -> int:
