@@ -19,6 +19,7 @@ def optimized(text: str, target: llvm.TargetMachine) -> llvm.ModuleRef:
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = False
     tuning.slp_vectorization = False
+    tuning.loop_unrolling = False
     builder = llvm.create_pass_builder(target, tuning)
     passes = builder.getModulePassManager()
     passes.run(module, builder)

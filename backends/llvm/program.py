@@ -94,6 +94,8 @@ def _kernel_function(
     """void(step, buffers …)."""
     kind = ll.FunctionType(VOID, [PTR] * (1 + len(shared)))
     function = unit.function(f"kernel_{kernel.name}", kind)
+    # Inlined into the entry, equal kernels would be compiled once for each use.
+    function.attributes.add("noinline")
     frame = Frame(unit, function)
     for buffer, argument, alone in zip(shared, function.args[1:], apart, strict=True):
         frame.buffers[buffer] = argument
