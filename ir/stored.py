@@ -78,9 +78,21 @@ class Emitter(Protocol):
 
 @dataclass(frozen=True)
 class LoopRule:
-    """An op that writes its own loops (scatter, cumulative, recurrence, sort)."""
+    """An op that writes its own loops (scatter, cumulative, recurrence, sort).
+
+    worth: of an op that is computable at an index too, the nodes for which the loops are better.
+    """
 
     build: Callable[[Node, Emitter], None]
+    worth: Callable[[Node], bool] | None = None
 
 
 KernelRule = ReduceRule | ContractRule | LoopRule
+
+
+def kernel_of(node: Node) -> KernelRule | None:
+    """How a node must be stored; None where it is computed at an index."""
+    rule = node.op.kernel
+    if isinstance(rule, LoopRule) and rule.worth is not None and not rule.worth(node):
+        return None
+    return rule

@@ -12,7 +12,7 @@ from rlx_py.ir.index import Index, Var, atoms, row_major, substitute
 from rlx_py.ir.kernel import Local, Read, Value
 from rlx_py.ir.node import LEAF, PROJECT, TUPLE, Node
 from rlx_py.ir.ops.constant import CONSTANT
-from rlx_py.ir.stored import ContractRule, LoopRule, ReduceRule
+from rlx_py.ir.stored import ContractRule, LoopRule, ReduceRule, kernel_of
 from rlx_py.passes.block import Block, Place, domain_vars, place
 
 SHARED_COST = 8  # scalar operations from which a value used twice is stored
@@ -121,11 +121,11 @@ class Fusion:
             if isinstance(n.op.kernel, ContractRule):
                 for operand in n.inputs:
                     self._store_operand(operand)
-            elif isinstance(n.op.kernel, LoopRule):
+            elif isinstance(kernel_of(n), LoopRule):
                 for operand in n.inputs:
                     if self.inline_cost.get(operand, 0) >= SHARED_COST:
                         self.stored.add(operand)
-            if n.op.kernel is not None or n in self.roots or self._worth_storing(n):
+            if kernel_of(n) is not None or n in self.roots or self._worth_storing(n):
                 self.stored.add(n)
             if isinstance(n.op.kernel, ContractRule):
                 self.stored.add(self._sink(n))
@@ -172,7 +172,7 @@ class Fusion:
     # ---- what shares a kernel ------------------------------------------------------------------
 
     def _place(self, node: Node) -> None:
-        rule = node.op.kernel
+        rule = kernel_of(node)
         if isinstance(rule, ContractRule | LoopRule):
             self._new_group(node)
             return
@@ -212,7 +212,7 @@ class Fusion:
             group.contract = node
             group.vars = domain_vars(node.shape, "o")
             group.places[node] = place(group.vars)
-        elif isinstance(node.op.kernel, LoopRule):
+        elif isinstance(kernel_of(node), LoopRule):
             group.loops = node
             group.places[node] = ()
         group.above = group.bit

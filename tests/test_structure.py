@@ -87,6 +87,8 @@ LINEAR = [
     case("squeeze_axis", lambda m, x: m.squeeze(x, -1), (1, 2, 1)),
     case("broadcast_to", lambda m, x: m.broadcast_to(x, (5, 2, 3, 4)), (2, 1, 4)),
     case("concatenate", lambda m, x, y: m.concatenate([x, y, x], 1), (2, 3), (2, 1)),
+    case("concatenate_many", lambda m, x, y: m.concatenate([x, y, x, y, x[:, :0]], 1), (2, 3),
+         (2, 1)),
     case("concatenate_flat", lambda m, x, y: m.concatenate([x, y], None), (2, 3), (2, 1)),
     case("concatenate_empty", lambda m, x, y: m.concatenate([x, y], 0), (0, 3), (2, 3)),
     case("concatenate_all_empty", lambda m, x, y: m.concatenate([x, y], 0), (0, 3), (0, 3)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from rlx_py.ir.node import OPS, Ask, Chain, Node, Op, make, register
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.families import Array, linear
 from rlx_py.ir.ops.guards import both, choose, divides, never, within
+from rlx_py.ir.stored import Emitter, LoopRule
 from rlx_py.ir.types import TensorType, Type, bool_
 
 Asked = Generator[Ask, Expr, Expr]
@@ -315,6 +317,17 @@ def _concat_element(node: Node, index: tuple[Index, ...]) -> Asked:
     return result
 
 
+def _concat_loops(node: Node, emit: Emitter) -> None:
+    """Each input copied to its place, where a test of every input for each element costs more."""
+    axis, offset = node.attrs["axis"], 0
+    for position, x in enumerate(node.inputs):
+        with ExitStack() as loops:
+            index = tuple(loops.enter_context(emit.loop(n, independent=True)) for n in x.shape)
+            place = (*index[:axis], index[axis] + offset, *index[axis + 1:])
+            emit.store(place, emit.ask(position, index))
+        offset += x.shape[axis]
+
+
 def _concat_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
     axis, found, offset = node.attrs["axis"], [], 0
     for x in node.inputs:
@@ -336,7 +349,7 @@ def _concat_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> No
 
 CONCAT = register(Op(
     "concat", _infer_concat, lambda *xs, axis: np.concatenate(xs, axis), _concat_vjp, _concat_jvp,
-    element=_concat_element))
+    element=_concat_element, kernel=LoopRule(_concat_loops, lambda node: len(node.inputs) > 3)))
 
 # ---- reverse ---------------------------------------------------------------------------------
 
