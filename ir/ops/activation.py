@@ -8,6 +8,7 @@ from typing import Any
 
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import Node, Op, require_float
+from rlx_py.ir.ops.arguments import real
 from rlx_py.ir.ops.compare import GT, LE
 from rlx_py.ir.ops.elementwise import EXP, LOG1P, MUL, SELECT, TANH
 from rlx_py.ir.ops.families import composite
@@ -87,7 +88,7 @@ def relu(input: Any) -> Node:
 @located
 def leaky_relu(input: Any, negative_slope: float = 0.01) -> Node:
     """x where x > 0, else negative_slope·x; the slope at 0 is negative_slope."""
-    return LEAKY_RELU(as_node(input), slope=float(negative_slope))
+    return LEAKY_RELU(as_node(input), slope=real("negative_slope", negative_slope))
 
 
 @located
@@ -108,6 +109,7 @@ def silu(input: Any) -> Node:
 @located
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Node:
     """log(1 + exp(beta·x))/beta, or x where beta·x > threshold. Raises ArgumentError (beta 0)."""
-    if beta == 0:
+    slope, linear = real("beta", beta), real("threshold", threshold)
+    if slope == 0:
         raise ArgumentError("softplus needs a beta other than 0")
-    return SOFTPLUS(as_node(input), beta=float(beta), threshold=float(threshold))
+    return SOFTPLUS(as_node(input), beta=slope, threshold=linear)

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, make, require_rank
+from rlx_py.ir.ops.arguments import require_floats, require_shape
 from rlx_py.ir.ops.contract import CONTRACT
 from rlx_py.ir.ops.depthwise import (
     depthwise,
@@ -23,7 +24,6 @@ from rlx_py.ir.ops.families import add_all, composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import REVERSE, permuted, reshaped, spread
 from rlx_py.ir.ops.operand import operands
-from rlx_py.ir.ops.precision import require_floats, require_shape
 from rlx_py.ir.ops.spatial import (
     check_attributes,
     crop_trailing,
@@ -257,7 +257,8 @@ def _convolve(rank: int, input: Any, weight: Any, bias: Any, stride: Any, paddin
         low, high = _same_padding(w.shape[2:], stride, dilation)
     else:
         low, high = padding_pairs(0 if padding == "valid" else padding, rank)
-    y = CONV(x, w, stride=stride, low=low, high=high, dilation=dilation, groups=groups)
+    y = CONV(x, w, stride=stride, low=low, high=high, dilation=dilation,
+             groups=per_axis("groups", groups, 1, 1)[0])
     return _add_bias(y, b)
 
 
@@ -311,7 +312,7 @@ def _transposed(rank: int, input: Any, weight: Any, bias: Any, stride: Any, padd
     # With the padding that the output's last elements lack, dy has exactly the size of x.
     high = tuple(b - o for b, o in zip(high, added, strict=True))
     y = CONV_BACKWARD_INPUT(x, w, shape=shape, stride=stride, low=low, high=high,
-                            dilation=dilation, groups=groups)
+                            dilation=dilation, groups=per_axis("groups", groups, 1, 1)[0])
     return _add_bias(y, b)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Node, require_rank
+from rlx_py.ir.ops.arguments import require_floats, require_shape
 from rlx_py.ir.ops.compare import EQ
 from rlx_py.ir.ops.contract import CONTRACT
 from rlx_py.ir.ops.elementwise import SELECT, STOP_GRADIENT
@@ -14,7 +15,6 @@ from rlx_py.ir.ops.index import GATHER
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled, spread
 from rlx_py.ir.ops.operand import as_node, operands
-from rlx_py.ir.ops.precision import require_floats, require_shape
 from rlx_py.ir.types import TensorType, Type
 
 

@@ -10,6 +10,7 @@ from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node, require_float
 from rlx_py.ir.ops import folding
 from rlx_py.ir.ops.activation import softplus
+from rlx_py.ir.ops.arguments import integer, real, require_floats, require_shape
 from rlx_py.ir.ops.compare import EQ
 from rlx_py.ir.ops.constant import iota
 from rlx_py.ir.ops.elementwise import (
@@ -24,10 +25,10 @@ from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled, permuted, reshaped, spread
 from rlx_py.ir.ops.operand import as_node, convert, operands, together
-from rlx_py.ir.ops.precision import in_compute_type, require_floats, require_shape
+from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM, widened
 from rlx_py.ir.ops.softmax import normalised, row_sum, shifted_exponentials
-from rlx_py.ir.types import DType, TensorType, TupleType, Type, i32
+from rlx_py.ir.types import DType, TensorType, TupleType, Type, i32, i64
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -36,8 +37,8 @@ REDUCTIONS = ("none", "mean", "sum")
 
 def _check_rows(logits: TensorType, smoothing: float) -> None:
     require_float("softmax_cross_entropy", logits.dtype)
-    if logits.rank < 1:
-        raise ShapeError(f"logits {logits} have no class axis")
+    if logits.rank < 1 or not logits.shape[-1]:
+        raise ShapeError(f"logits {logits} have no classes")
     if not (isfinite(smoothing) and 0 <= smoothing <= 1):
         raise ArgumentError(f"label_smoothing must lie in 0 … 1, not {smoothing}")
 
@@ -68,6 +69,8 @@ def _hits(logits: Node, labels: Node) -> Node:
 
 
 def _ignored(labels: Node, ignore: int) -> Node:
+    if labels.dtype.bits < 64:  # ignore may not fit
+        labels = convert(labels, i64)
     return EQ(labels, filled(ignore, labels.tensor))
 
 
@@ -81,7 +84,7 @@ def _hard(logits: Node, labels: Node, *, smoothing: float, ignore: int | None) -
     behind = m - REDUCE_SUM(own, axes=(axis,))
     loss = LOG(sums) + (behind * (1 - smoothing) if smoothing else behind)
     if smoothing:
-        loss = loss - REDUCE_SUM(z, axes=(axis,)) * (smoothing / max(logits.shape[axis], 1))
+        loss = loss - REDUCE_SUM(z, axes=(axis,)) * (smoothing / logits.shape[axis])
     if ignore is None:
         return loss
     return SELECT(_ignored(labels, ignore), filled(0, loss.tensor), loss)
@@ -95,7 +98,7 @@ def _hard_backward(dloss: Node, logits: Node, labels: Node, *, smoothing: float,
     _, e, sums, _ = shifted_exponentials(logits, axis)
     p = normalised(e, sums, axis)
     if smoothing:
-        p = p - smoothing / max(logits.shape[axis], 1)
+        p = p - smoothing / logits.shape[axis]
     p = SELECT(_hits(logits, labels), p - (1 - smoothing), p)
     found = p * widened(dloss, logits, (axis,))
     if ignore is None:
@@ -135,7 +138,7 @@ def _infer_soft_backward(dloss: TensorType, logits: TensorType, labels: TensorTy
 def _smoothed(labels: Node, smoothing: float) -> Node:
     if not smoothing:
         return labels
-    return labels * (1 - smoothing) + smoothing / max(labels.shape[-1], 1)
+    return labels * (1 - smoothing) + smoothing / labels.shape[-1]
 
 
 @in_compute_type
@@ -182,15 +185,16 @@ def softmax_cross_entropy(logits: Any, labels: Any, label_smoothing: float = 0.0
     no class matches none: its loss is log Σ exp(logits), and nothing is read out of bounds. Raises
     ShapeError, DTypeError, ArgumentError.
     """
-    x, q = as_node(logits), as_node(labels)
+    x, q, smoothing = as_node(logits), as_node(labels), real("label_smoothing", label_smoothing)
     if q.dtype.is_float:
         if ignore_index is not None:
             raise ArgumentError("ignore_index is for class labels, not probabilities"
                                )
-        return SOFT_CROSS_ENTROPY(*operands(x, q), smoothing=float(label_smoothing))
+        return SOFT_CROSS_ENTROPY(*operands(x, q), smoothing=smoothing)
     if q.shape == (*x.shape[:-1], 1):
         q = reshaped(q, x.shape[:-1])
-    return SOFTMAX_CROSS_ENTROPY(x, q, smoothing=float(label_smoothing), ignore=ignore_index)
+    ignore = None if ignore_index is None else integer("ignore_index", ignore_index)
+    return SOFTMAX_CROSS_ENTROPY(x, q, smoothing=smoothing, ignore=ignore)
 
 
 def reduced_loss(loss: Node, reduction: str) -> Node:
@@ -217,6 +221,7 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, ignore_index: int
     ignored; with probabilities by the number of rows. Otherwise as `softmax_cross_entropy`.
     """
     x, q = _classes_last(as_node(input)), as_node(target)
+    label_smoothing = real("label_smoothing", label_smoothing)
     _check_rows(x.tensor, label_smoothing)
     if q.dtype.is_float:
         q = _smoothed(convert(_classes_last(q), x.dtype), label_smoothing)

@@ -13,12 +13,13 @@ import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, VJPRule, require_float
+from rlx_py.ir.ops.arguments import real, require_floats, require_shape
 from rlx_py.ir.ops.elementwise import DIV, RSQRT, fill
 from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import spread
 from rlx_py.ir.ops.operand import operands
-from rlx_py.ir.ops.precision import in_compute_type, require_floats, require_shape
+from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM, kept_axes, total, widened
 from rlx_py.ir.types import TensorType, TupleType, Type, as_shape, normalize_axes
 
@@ -189,5 +190,5 @@ def _normalise(op: Op, x: Any, shape: Any, weight: Any, bias: Any, eps: float | 
     if eps is None:
         require_float(op.name, x.dtype)
         eps = float(np.finfo(x.dtype.compute.numpy).eps)
-    return op(x, *params, axes=_normalised_axes(x, shape, axes), eps=float(eps),
+    return op(x, *params, axes=_normalised_axes(x, shape, axes), eps=real("eps", eps),
               weight=weight is not None, bias=bias is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import inf, prod
 from typing import Any
 
@@ -10,14 +11,16 @@ import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, require_float
+from rlx_py.ir.ops.arguments import require_floats, require_shape
+from rlx_py.ir.ops.choice import maximum, minimum
 from rlx_py.ir.ops.compare import AND, EQ, NE, OR
-from rlx_py.ir.ops.constant import constant, iota
+from rlx_py.ir.ops.constant import iota
 from rlx_py.ir.ops.elementwise import DIV, MUL, SELECT
-from rlx_py.ir.ops.families import Array, composite
+from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled, reshaped, spread
-from rlx_py.ir.ops.operand import as_node
-from rlx_py.ir.ops.precision import in_compute_type, require_floats, require_shape
+from rlx_py.ir.ops.operand import as_node, convert
+from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_MIN, REDUCE_SUM
 from rlx_py.ir.ops.spatial import (
     check_attributes,
@@ -36,19 +39,17 @@ Sizes = tuple[int, ...]
 # ---- windows of a padded tensor --------------------------------------------------------------
 
 
-def _starts(length: int, size: int, stride: int, low: int, high: int, dilation: int) -> Array:
-    """Where each window begins, in coordinates of the input without padding."""
-    return np.arange(window_count(low + length + high, size, stride, dilation)) * stride - low
-
-
 def _check_line(length: int, size: int, stride: int, low: int, high: int, dilation: int) -> int:
     """The number of windows of an axis, all of which hold an element of the input."""
-    start = _starts(length, size, stride, low, high, dilation)
-    first = start + -(-np.maximum(-start, 0) // dilation) * dilation
-    if np.any((first > start + dilation * (size - 1)) | (first >= length)):
+    count = window_count(low + length + high, size, stride, dilation)
+    # Only these begin in the padding; of the others the last begins last.
+    early = np.arange(0, min(low, count * stride), stride) - low
+    first = early + -(early // dilation) * dilation
+    late = (count - 1) * stride - low >= length
+    if late or np.any((first > early + dilation * (size - 1)) | (first >= length)):
         raise ShapeError(f"padding ({low}, {high}) leaves a window of {size} taps (stride {stride},"
                          f" dilation {dilation}) without an element of the {length}")
-    return len(start)
+    return count
 
 
 def _output_type(x: TensorType, *, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
@@ -178,8 +179,9 @@ MAX_POOL_TAKE: Op = composite("max_pool_take", _infer_max_take, _max_pool_take,
 def _average_type(x: TensorType, *, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
                   extra: Sizes, count_include_pad: bool, divisor: int | None) -> TensorType:
     check_attributes(len(size), 0, extra=extra, high=high)
-    if divisor == 0:
-        raise ArgumentError("divisor must not be 0")
+    if divisor is not None and (isinstance(divisor, bool) or not isinstance(divisor, int)
+                                or divisor == 0):
+        raise ArgumentError(f"a divisor must be an integer other than 0, not {divisor!r}")
     return _output_type(x, size=size, stride=stride, low=low, high=_total(high, extra),
                         dilation=(1,) * len(size))
 
@@ -203,12 +205,15 @@ def _infer_average_backward(dy: TensorType, *, shape: Sizes, **attrs: Any) -> Ty
     return x
 
 
-def _line_divisors(length: int, size: int, stride: int, low: int, high: int, extra: int,
-                   include: bool) -> Array:
-    """How many elements of an axis each window counts."""
-    start = _starts(length, size, stride, low, high + extra, 1)
-    low_end, high_end = (-low, length + high) if include else (0, length)
-    return np.asarray(np.minimum(start + size, high_end) - np.maximum(start, low_end))
+def _line_divisor(count: int, length: int, size: int, stride: int, low: int, high: int,
+                  include: bool) -> int | Node:
+    """How many elements of an axis each of its windows counts: one number, or a line of them."""
+    first, end = (-low, length + high) if include else (0, length)
+    last = (count - 1) * stride - low
+    if -low >= first and last + size <= end:
+        return size
+    start = iota(count, 0, i32) * stride - low
+    return minimum(start + size, end) - maximum(start, first)
 
 
 def _divided(y: Node, lengths: Sizes, *, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
@@ -216,13 +221,15 @@ def _divided(y: Node, lengths: Sizes, *, size: Sizes, stride: Sizes, low: Sizes,
     """Each window's sum (or cotangent) over the number of its elements."""
     if divisor is not None:
         return DIV(y, filled(divisor, y.tensor))
-    lines = [_line_divisors(n, k, s, a, b, c, count_include_pad) for n, k, s, a, b, c in zip(
-        lengths, size, stride, low, high, extra, strict=True)]
-    count = filled(prod(int(v[0]) for v in lines if np.all(v == v[0])), y.tensor)
-    for axis, line in enumerate(lines, y.rank - len(lines)):
-        if np.any(line != line[0]):
-            count = MUL(count, spread(constant(line, y.dtype), y.shape, (axis,)))
-    return DIV(y, count)
+    whole, lines = 1, []
+    first = y.rank - len(size)
+    for i, (n, k, s, a, b) in enumerate(zip(lengths, size, stride, low, high, strict=True), first):
+        found = _line_divisor(y.shape[i], n, k, s, a, b, count_include_pad)
+        if isinstance(found, Node):
+            lines.append(spread(convert(found, y.dtype), y.shape, (i,)))
+        else:
+            whole *= found
+    return DIV(y, reduce(MUL, lines, filled(whole, y.tensor)))
 
 
 def _avg_pool_windows(x: Node, size: Sizes, stride: Sizes, low: Sizes, high: Sizes) -> Node:

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from rlx_py.ir.errors import DTypeError, ShapeError
-from rlx_py.ir.node import Node, require_float
+from rlx_py.ir.node import Node
 from rlx_py.ir.ops.operand import convert
-from rlx_py.ir.types import TensorType
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,17 +28,3 @@ def in_compute_type(decompose: Callable[P, R]) -> Callable[P, R]:
         return tuple(convert(part, dtype) for part in found)
 
     return cast(Callable[P, R], run)
-
-
-def require_floats(op: str, *types: TensorType) -> None:
-    """Refuse operands that are not all of one float type."""
-    for t in types:
-        require_float(op, t.dtype)
-        if t.dtype is not types[0].dtype:
-            raise DTypeError(f"operands differ in element type: {types[0]} and {t}")
-
-
-def require_shape(what: str, type: TensorType, shape: tuple[int, ...]) -> None:
-    """Refuse another shape."""
-    if type.shape != shape:
-        raise ShapeError(f"{what} must have shape {shape}, not {type}")

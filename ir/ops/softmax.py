@@ -10,12 +10,13 @@ from math import inf
 from typing import Any
 
 from rlx_py.ir.node import Chain, Node, require_float
+from rlx_py.ir.ops.arguments import require_floats, require_shape
 from rlx_py.ir.ops.compare import EQ, LT
 from rlx_py.ir.ops.elementwise import ABS, DIV, EXP, LOG, SELECT, STOP_GRADIENT, fill
 from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.operand import as_node
-from rlx_py.ir.ops.precision import in_compute_type, require_floats, require_shape
+from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_SUM, widened
 from rlx_py.ir.types import TensorType, Type, normalize_axis
 
@@ -48,6 +49,8 @@ def row_sum(x: Node, axis: int) -> Node:
 
 @in_compute_type
 def _softmax(x: Node, *, axis: int) -> Node:
+    if not x.size:  # a maximum of nothing has no value
+        return x
     _, e, sums, _ = shifted_exponentials(x, axis)
     return normalised(e, sums, axis)
 
@@ -60,6 +63,8 @@ def _softmax_backward(dy: Node, y: Node, *, axis: int) -> Node:
 
 @in_compute_type
 def _log_softmax(x: Node, *, axis: int) -> Node:
+    if not x.size:
+        return x
     z, _, sums, _ = shifted_exponentials(x, axis)
     return z - widened(LOG(sums), x, (axis,))
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import Node
+from rlx_py.ir.ops.arguments import integer
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.movement import padded, permuted, reshaped
 from rlx_py.ir.ops.windows import FOLD
@@ -16,19 +15,13 @@ from rlx_py.ir.ops.windows import FOLD
 Sizes = tuple[int, ...]
 
 
-def _integer(name: str, value: Any) -> int:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise ArgumentError(f"{name} must hold integers, not {value!r}")
-    return int(value)
-
-
 def per_axis(name: str, value: Any, rank: int, smallest: int) -> Sizes:
     """One integer for every axis, or a sequence of one each; none below `smallest`."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        found = tuple(_integer(name, v) for v in value)
+        found = tuple(integer(name, v) for v in value)
         found = found * rank if len(found) == 1 else found
     else:
-        found = (_integer(name, value),) * rank
+        found = (integer(name, value),) * rank
     if len(found) != rank:
         raise ArgumentError(f"{name} {value!r} needs {rank} entries")
     if any(v < smallest for v in found):
