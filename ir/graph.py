@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, ShapeError, VerifyError
@@ -20,6 +22,10 @@ from rlx_py.ir.node import (
     toposort,
     user_location,
 )
+from rlx_py.ir.parse import parse_graph
+from rlx_py.ir.query import draw_graph
+from rlx_py.ir.serialize import load_graph, save_graph
+from rlx_py.ir.text import show
 from rlx_py.ir.types import TensorType, TupleType, as_dtype, as_shape, f32
 
 
@@ -173,9 +179,34 @@ class Graph:
                 f"it has {list(leaves)}")
         return leaves[name]
 
+    def __str__(self) -> str:
+        return show(self)
+
     def __repr__(self) -> str:
         return (f"<Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.params)} params, "
                 f"{len(self.states)} states, {len(self.outputs)} outputs>")
+
+    # ---- keeping -------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph with its constants to one safetensors file, aside and renamed.
+
+        Raises VerifyError, ArgumentError (an attribute that can't be written), OSError.
+        """
+        save_graph(path, self)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Graph:
+        """The graph of a file, every type inferred again. Raises FormatError and OSError."""
+        return load_graph(path, Graph)
+
+    def draw(self, path: str | os.PathLike[str]) -> Path:
+        """Write the graph as DOT text (.dot), or render it with Graphviz (.svg, .png, .pdf).
+
+        The DOT text is written in either case, beside the picture. Returns the path that was asked
+        for; BackendError says so where Graphviz is not there, ArgumentError at another ending.
+        """
+        return draw_graph(self, path)
 
     # ---- deriving ------------------------------------------------------------------------------
 
@@ -225,6 +256,11 @@ class Graph:
             if state.next is not None and name not in bindings:
                 self.next(name, found[state.next])
         return Results({k: found[v] for k, v in sub.outputs.items()})
+
+
+def parse(text: str) -> Graph:
+    """The graph of a text as `print(graph)` shows it. Raises FormatError with the line."""
+    return parse_graph(text, Graph)
 
 
 def bound(value: Any, node: Node, name: str) -> Node:

@@ -53,6 +53,7 @@ class Op:
     kernel                                  loops of an op whose result must be stored
     differentiable                          False: the derivative is zero by definition
     cost                                    scalar operations an element takes, for recomputation
+    version                                 counts changes of meaning; files name the one they mean
     """
 
     name: str
@@ -65,6 +66,7 @@ class Op:
     kernel: KernelRule | None = None
     differentiable: bool = True
     cost: int = 0
+    version: int = 1
 
     def __repr__(self) -> str:
         return self.name

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rlx_py.ir.errors import RLXError, VerifyError
-from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import LEAF, PROJECT, TUPLE, Node, at
 from rlx_py.ir.types import TupleType
+
+if TYPE_CHECKING:
+    from rlx_py.ir.graph import Graph
 
 
 def verify(graph: Graph) -> None:
