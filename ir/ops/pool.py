@@ -34,6 +34,7 @@ from rlx_py.ir.ops.windows import WINDOWS, window_count
 from rlx_py.ir.types import TensorType, Type, bool_, i32
 
 Sizes = tuple[int, ...]
+MOST_PADDED = 2**20  # windows beginning in padding; more would take long to check
 
 
 # ---- windows of a padded tensor --------------------------------------------------------------
@@ -42,8 +43,12 @@ Sizes = tuple[int, ...]
 def _check_line(length: int, size: int, stride: int, low: int, high: int, dilation: int) -> int:
     """The number of windows of an axis, all of which hold an element of the input."""
     count = window_count(low + length + high, size, stride, dilation)
-    # Only these begin in the padding; of the others the last begins last.
-    early = np.arange(0, min(low, count * stride), stride) - low
+    # Only these begin in the padding; of the others the last begins last. Taps no further apart
+    # than the axis is long can't step over it, so then the first of them decides.
+    starts = range(-low, min(0, count * stride - low), stride)
+    if dilation > length and starts[MOST_PADDED:]:
+        raise ShapeError(f"padding {low} holds more than {MOST_PADDED} windows")
+    early = np.array(starts if dilation > length else starts[:1], np.int64)
     first = early + -(early // dilation) * dilation
     late = (count - 1) * stride - low >= length
     if late or np.any((first > early + dilation * (size - 1)) | (first >= length)):
