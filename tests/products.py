@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +36,7 @@ Vars = dict[str, Var]
 class Case:
     """A product in einsum letters: `groups` of batch, m, n, k; axes of a, b and of the result.
 
-    pad: elements by which rows of a and b are longer than needed. tail: fused after it.
+    tail: 'store' the sum, or 'relu' of it with a bias and a residual.
     """
 
     name: str
@@ -49,6 +48,16 @@ class Case:
     tail: str = "store"
     dtype: DType = f32
     acc: DType | None = None
+
+
+def sizes(**extents: int) -> dict[str, int]:
+    """Extents by letter."""
+    return extents
+
+
+def last_axis(case: Case) -> str:
+    """The axis that a bias lies along; none if the result has none."""
+    return (case.groups[1] + case.groups[2])[-1:] or case.out[-1:]
 
 
 def dense(letters: str, vars: Vars) -> Index:
@@ -66,24 +75,29 @@ def loaded(buffer: Buffer, index: Index, acc: DType) -> Operand:
     return Operand(body, Read(local))
 
 
+def port(name: str, dtype: DType, shape: tuple[int, ...]) -> Port:
+    """An external array."""
+    return Port(name, Buffer(name, dtype, int(np.prod(shape)), Scope.EXTERNAL), shape)
+
+
 def build(case: Case) -> Program:
     """The program: inputs a, b, bias (along the last axis of n), residual; output out."""
     vars = {x: Var(x, n) for x, n in case.sizes.items()}
     shape = {s: tuple(case.sizes[x] for x in s) for s in (case.a, case.b, case.out)}
     acc = Local(case.acc or case.dtype.compute, "acc")
-    ports = {name: Port(name, Buffer(name, dtype, int(np.prod(shape[s])), Scope.EXTERNAL), shape[s])
+    ports = {name: port(name, dtype, shape[s])
              for name, s, dtype in (("a", case.a, case.dtype), ("b", case.b, case.dtype),
-                                    ("residual", case.out, acc.dtype), ("out", case.out, acc.dtype))}
-    last = case.groups[2][-1:] or case.groups[1][-1:] or case.out[-1]
-    bias = Port("bias", Buffer("bias", acc.dtype, case.sizes[last], Scope.EXTERNAL),
-                (case.sizes[last],))
+                                    ("residual", case.out, acc.dtype),
+                                    ("out", case.out, acc.dtype))}
+    last = last_axis(case)
+    bias = port("bias", acc.dtype, tuple(case.sizes[x] for x in last))
     place = dense(case.out, vars)
     value: Value = Read(acc)
     body: list[Stmt] = []
     if case.tail != "store":
-        for other, index in ((bias.buffer, as_index(vars[last])), (ports["residual"].buffer, place)):
+        for other, index in ((bias, dense(last, vars)), (ports["residual"], place)):
             read, total = Local(acc.dtype), Local(acc.dtype)
-            body += [Let(read, Load(other, index)),
+            body += [Let(read, Load(other.buffer, index)),
                      Let(total, Apply("add", (value, Read(read)), acc.dtype))]
             value = Read(total)
         lowest, kept = Local(acc.dtype), Local(acc.dtype)
@@ -115,12 +129,9 @@ def arrays(program: Program, seed: int = 0) -> dict[str, Array]:
 def wanted(case: Case, given: dict[str, Array]) -> Array:
     """The result in f64."""
     wide = {name: x.astype(np.float64) for name, x in given.items()}
-    total = np.einsum(f"{case.a},{case.b}->{case.out}", wide["a"], wide["b"])
+    total: Array = np.einsum(f"{case.a},{case.b}->{case.out}", wide["a"], wide["b"])
     if case.tail == "store":
         return total
-    last = case.groups[2][-1:] or case.groups[1][-1:] or case.out[-1]
-    shape = [wide["bias"].size if x == last else 1 for x in case.out]
-    return np.maximum(total + wide["bias"].reshape(shape) + wide["residual"], 0)
-
-
-Transform = Callable[[Program], Program]
+    shape = [wide["bias"].size if x == last_axis(case) else 1 for x in case.out]
+    total = total + wide["bias"].reshape(shape) + wide["residual"]
+    return np.where(total > 0, total, 0)

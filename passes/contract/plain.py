@@ -45,7 +45,7 @@ def plain_loops(c: Contract, limits: Limits, alone: bool) -> Body:
     work = prod(map(size, (c.batch, c.m, c.n, c.k)))
     if not alone or work < limits.thread_work or not outer:
         return nest(outer, body, Axis.SERIAL)
-    return blocks(outer, body, work // limits.block_work)
+    return blocks(outer, body, max(work // limits.block_work, 1))
 
 
 def lane_variable(c: Contract) -> Var | None:
