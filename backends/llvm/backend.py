@@ -7,12 +7,11 @@ from functools import partial
 from rlx_py.backends.base import Array, Cost
 from rlx_py.backends.llvm.jit import CompiledProgram, compile_program
 from rlx_py.backends.llvm.layout import arena_bytes
-from rlx_py.backends.llvm.targets import Target, host
-from rlx_py.backends.llvm.tile import choose_tile
+from rlx_py.backends.llvm.targets import Target, host, tile_target
 from rlx_py.ir.config import CONFIG
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.kernel import Program
-from rlx_py.passes.contract import TileTarget, expand_contract
+from rlx_py.passes.contract import expand_contract
 from rlx_py.passes.cost import bytes_moved, flops
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.expand_math import expand_math
