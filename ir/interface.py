@@ -21,8 +21,10 @@ TABLES = ("inputs", "params", "states", "outputs")
 
 @dataclass(frozen=True)
 class Interface:
-    """Names and types in order; `changed` are the params and states that a step replaces, `defaults`
-    the first values of states."""
+    """Names and types in order.
+
+    changed: the params and states that a step replaces; defaults: the first values of states.
+    """
 
     name: str
     inputs: Types
@@ -65,13 +67,13 @@ def _types(nodes: Mapping[str, Node]) -> Types:
 def from_fields(fields: Any) -> Interface:
     """The interface that `Interface.fields` described, without defaults; FormatError if damaged."""
     try:
-        tables = [{str(k): _type(dtype, shape) for k, dtype, shape in fields[table]}
-                  for table in TABLES]
+        inputs, params, states, outputs = (
+            {str(k): _type(dtype, shape) for k, dtype, shape in fields[table]} for table in TABLES)
         changed = frozenset(map(str, fields["changed"]))
         name = fields["name"]
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"no description of a graph's interface: {error!r}") from error
-    found = Interface(name, *tables, changed)
+    found = Interface(name, inputs, params, states, outputs, changed)
     stated = sum(len(fields[table]) for table in TABLES[:3])
     if (not isinstance(name, str) or len(found.leaves) != stated
             or len(found.outputs) != len(fields["outputs"])

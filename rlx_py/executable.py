@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlx_py.backends.base import Array, Cost, Runner
+from rlx_py.backends.llvm.aot import Kind, export_program
+from rlx_py.backends.llvm.backend import program_for
+from rlx_py.backends.llvm.targets import chosen
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
-from rlx_py.ir.evaluate import initial
 from rlx_py.ir.graph import Graph
+from rlx_py.ir.interface import Interface, interface_of
 from rlx_py.ir.nonfinite import NonFinite, find_nonfinite
 from rlx_py.ir.types import TensorType, as_dtype
 
@@ -45,7 +49,7 @@ class Outputs(Mapping[str, Array]):
 
 
 class State:
-    """Arrays that a step updates in place: `params` and `states` (optimiser moments, averages …)."""
+    """Arrays that a step updates in place: `params`, `states` (optimiser moments, averages …)."""
 
     def __init__(self, params: dict[str, Array], states: dict[str, Array]) -> None:
         self.params, self.states = params, states
@@ -56,19 +60,18 @@ class State:
 
 
 def as_array(name: str, value: Any, type: TensorType) -> Array:
-    """The value as a C-contiguous, aligned array of exactly this type; copied only if it is laid out
-    otherwise. Raises DTypeError, ShapeError or ArgumentError."""
+    """The value as a C-contiguous, aligned array of exactly this type, copied only if it is laid
+    out otherwise. Raises DTypeError, ShapeError or ArgumentError."""
     dtype = type.dtype.numpy
-    if not isinstance(value, np.ndarray):
-        value = _foreign(name, value, type)
-    if value.dtype != dtype:
-        raise DTypeError(f"{name!r} takes {type}, not {_described(value)}")
-    if value.shape != type.shape:
-        raise ShapeError(f"{name!r} takes {type}, not {_described(value)}")
-    flags = value.flags
+    array: Array = value if isinstance(value, np.ndarray) else _foreign(name, value, type)
+    if array.dtype != dtype:
+        raise DTypeError(f"{name!r} takes {type}, not {_described(array)}")
+    if array.shape != type.shape:
+        raise ShapeError(f"{name!r} takes {type}, not {_described(array)}")
+    flags = array.flags
     if flags.c_contiguous and flags.aligned:
-        return value
-    return np.array(value, order="C", copy=True)
+        return array
+    return np.array(array, order="C", copy=True)
 
 
 def _foreign(name: str, value: Any, type: TensorType) -> Array:
@@ -82,7 +85,7 @@ def _foreign(name: str, value: Any, type: TensorType) -> Array:
             raise DTypeError(f"{name!r}: {value} does not fit {type.dtype}")
         return number.astype(type.dtype.numpy)
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
-        return np.from_dlpack(value)
+        return np.asarray(np.from_dlpack(value))
     if hasattr(value, "__array__") or isinstance(value, list | tuple):
         return np.asarray(value)
     raise ArgumentError(f"{name!r} takes an array of {type}, not {value.__class__.__name__}")
@@ -95,21 +98,20 @@ def _described(value: Array) -> str:
         return f"{value.dtype}{list(value.shape)}"
 
 
-class Executable:
-    """A compiled graph. Calling it is one foreign call; concurrent calls take separate arenas."""
+class CompiledFunction:
+    """Native code behind an interface. Calling it is one foreign call; concurrent calls take
+    separate arenas."""
 
-    def __init__(self, graph: Graph, runner: Runner) -> None:
-        self.graph = graph
+    def __init__(self, interface: Interface, runner: Runner) -> None:
+        self.interface = interface
         self._runner = runner
-        self._leaves = {k: n.tensor for k, n in graph.leaves.items()}
-        self._inputs = {k: n.tensor for k, n in graph.inputs.items()}
-        self._outputs = {k: n.tensor for k, n in graph.outputs.items()}
-        self._defaults = {k: initial(k, s.init, s.node.tensor) for k, s in graph.states.items()}
-        self._changed = {*graph.updates, *(k for k, s in graph.states.items() if s.next is not None)}
+        self._leaves = interface.leaves
+        self._inputs, self._outputs = interface.inputs, interface.outputs
+        self._defaults, self._changed = interface.defaults, interface.changed
 
     def __call__(self, *, out: Mapping[str, Array] | None = None, **arrays: Any) -> Outputs:
         """Run on arrays by name, states optional (their initial value). Returns fresh outputs, or
-        `out`'s arrays, filled. Nothing given is changed: new values of params and state are dropped.
+        `out`'s arrays, filled. Nothing given is changed: next values of params and state are lost.
 
         Raises ArgumentError (a missing or unknown name), ShapeError, DTypeError before it runs.
         """
@@ -122,8 +124,7 @@ class Executable:
 
     def init(self, params: Mapping[str, Any]) -> State:
         """State to train with: copies of the params, and every state at its initial value."""
-        types = {k: n.tensor for k, n in self.graph.params.items()}
-        values = self._checked(params, types, {})
+        values = self._checked(params, self.interface.params, {})
         return State({k: v.copy() for k, v in values.items()},
                      {k: v.copy() for k, v in self._defaults.items()})
 
@@ -138,10 +139,11 @@ class Executable:
         for name, type in self._leaves.items():
             if name in self._inputs:
                 continue
-            value = held.get(name)
-            if value is None or value.shape != type.shape or value.dtype != type.dtype.numpy:
+            array = held.get(name)
+            if (array is None or array.shape != type.shape or array.dtype != type.dtype.numpy
+                    or not array.flags.carray):
                 raise ArgumentError(f"the state has no {name!r} of type {type}; make it with init")
-            values[name] = value
+            values[name] = array
         found = self._allocate(out, values)
         self._runner.run(values, found)
         return Outputs(found)
@@ -150,24 +152,20 @@ class Executable:
         """What one call takes: flops, bytes moved, arena bytes, number of kernels."""
         return self._runner.cost()
 
-    def find_nan(self, **arrays: Any) -> NonFinite | None:
-        """The first node where a NaN or infinity appears, with the user's line, forward or backward;
-        None if all is finite. It evaluates with NumPy, node by node."""
-        return find_nonfinite(self.graph, arrays)
-
     def _checked(self, given: Mapping[str, Any], types: Mapping[str, TensorType],
                  defaults: Mapping[str, Array]) -> dict[str, Array]:
         values: dict[str, Array] = {}
         for name, value in given.items():
             type = types.get(name)
             if type is None:
-                raise ArgumentError(f"{self.graph.name!r} has no {name!r}; it takes {list(types)}")
+                raise ArgumentError(
+                    f"{self.interface.name!r} has no {name!r}; it takes {list(types)}")
             values[name] = as_array(name, value, type)
         if len(values) != len(types):
             for name in types:
                 if name not in values:
                     if name not in defaults:
-                        raise ArgumentError(f"{self.graph.name!r}: {name!r} is missing")
+                        raise ArgumentError(f"{self.interface.name!r}: {name!r} is missing")
                     values[name] = defaults[name]
         return values
 
@@ -201,3 +199,30 @@ class Executable:
                 raise ArgumentError(f"out[{name!r}] shares memory with {clash!r}")
             found[name] = target
         return found
+
+
+class Executable(CompiledFunction):
+    """A compiled graph."""
+
+    def __init__(self, graph: Graph, runner: Runner, *, fast_math: bool = False) -> None:
+        super().__init__(interface_of(graph), runner)
+        self.graph, self.fast_math = graph, fast_math
+
+    def find_nan(self, **arrays: Any) -> NonFinite | None:
+        """The first node where a NaN or infinity appears, forward or backward, with the user's
+        line; None if all is finite. It evaluates with NumPy, node by node."""
+        return find_nonfinite(self.graph, arrays)
+
+    def export(self, path: str | Path, kind: Kind = "shared", *, name: str | None = None,
+               target: str | None = None, cpu: str = "") -> Path:
+        """Write the graph as native code for C programs, and for rlx.load; returns the code's path.
+
+        kind: "shared" (path.so, linked by the system's C compiler), "object" (path.o) or "static"
+        (path.a). Beside it goes path.h, which says how to call it. name: how its symbols begin
+        (None: as the file's name). target: an LLVM triple (None: this machine with its CPU's
+        features); cpu: an LLVM CPU name such as "x86-64-v3". The same graph gives the same bytes.
+        Raises BackendError for a target that LLVM lacks, or where a linker is needed and absent.
+        """
+        machine = chosen(target, cpu)
+        program = program_for(self.graph, machine, fast_math=self.fast_math)
+        return export_program(program, self.interface, path, kind=kind, name=name, target=machine)

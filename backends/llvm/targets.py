@@ -80,7 +80,7 @@ def tile_target(target: Target) -> TileTarget:
 
 
 def chosen(triple: str | None, cpu: str = "") -> Target:
-    """The machine a caller asks for: without a triple this one, with its CPU unless `cpu` is named."""
+    """The machine of a triple (None: this one) and CPU; of neither, this one and its features."""
     if triple is None:
         return named(host().triple, cpu) if cpu else host()
     return named(triple, cpu)
@@ -160,3 +160,13 @@ def _machine(
     return generator.create_target_machine(
         cpu=cpu, features=features, opt=opt, reloc=reloc, codemodel=codemodel
     )
+
+
+def same_system(triple: str, other: str) -> bool:
+    """Whether code for one triple can be linked and loaded where the other is at home."""
+    return _system(triple) == _system(other)
+
+
+def _system(triple: str) -> tuple[str, frozenset[str]]:
+    architecture, *rest = triple.split("-")
+    return architecture, frozenset(rest) - {"unknown", "pc"}

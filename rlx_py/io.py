@@ -1,0 +1,24 @@
+"""Exported libraries as Python callables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlx_py.backends.llvm.library import open_library
+from rlx_py.executable import CompiledFunction
+from rlx_py.ir.config import CONFIG
+from rlx_py.ir.errors import ArgumentError
+
+
+def load(path: str | Path, *, threads: int | None = None) -> CompiledFunction:
+    """A library that `Executable.export` wrote, ready to call; nothing is compiled.
+
+    path: with or without ".so". threads: the most to use (None: all cores). Raises ArgumentError
+    where there is no such file, FormatError for a file that is something else, damaged, or of an
+    unknown format, BackendError for one that this machine can't run. Load only files you trust:
+    a library is code.
+    """
+    if threads is not None and threads < 1:
+        raise ArgumentError(f"threads must be at least 1, not {threads}")
+    interface, runner = open_library(path, threads=threads or CONFIG.threads)
+    return CompiledFunction(interface, runner)
