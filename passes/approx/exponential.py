@@ -55,9 +55,7 @@ def clamp(s: Scalars[T], x: T, low: float, high: float, dtype: str) -> T:
     return s.max(s.const(low, dtype), s.min(s.const(high, dtype), x))
 
 
-def round_biased(
-    s: Scalars[T], x: T, factor: float, form: Format, offset: int = 0
-) -> tuple[T, T]:
+def round_biased(s: Scalars[T], x: T, factor: float, form: Format, offset: int = 0) -> tuple[T, T]:
     """(k, 2^(k + offset)) for k = round(x factor): adding 1.5 2^mantissa + bias does it all."""
     magic = s.const(1.5 * 2.0**form.mantissa + form.bias + offset, form.dtype)
     shifted = s.fma(x, s.const(factor, form.dtype), magic)

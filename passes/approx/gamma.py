@@ -106,9 +106,7 @@ def lgamma_of_positive(s: Scalars[T], a: T, keep_log: T) -> Pair[T]:
     w = s.select(tiny, a, s.select(below, s.sub(a, one), w))
     log_q = log_pair(s, s.select(large, a, s.select(below, q_below, q)))
     signed = pair_select(s, below, pair_negate(s, log_q), log_q)
-    return pair_select(
-        s, large, stirling(s, a, log_q), pair_add(s, signed, lgamma_near(s, w))
-    )
+    return pair_select(s, large, stirling(s, a, log_q), pair_add(s, signed, lgamma_near(s, w)))
 
 
 def lgamma(s: Scalars[T], x: T, dtype: str) -> T:

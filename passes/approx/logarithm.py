@@ -95,9 +95,7 @@ def log(s: Scalars[T], x: T, dtype: str) -> T:
     return log_edges(s, x, s.fma(e, s.const(high, dtype), s.add(f, rest)), dtype)
 
 
-def log_in_base(
-    s: Scalars[T], x: T, factor: Pair[float], step: Pair[float], dtype: str
-) -> T:
+def log_in_base(s: Scalars[T], x: T, factor: Pair[float], step: Pair[float], dtype: str) -> T:
     """log x · factor, where step is log 2 · factor."""
     e, m = normalise(s, x, FORMATS[dtype])
     f = s.sub(m, s.const(1.0, dtype))
