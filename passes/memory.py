@@ -97,12 +97,12 @@ def _buffers(body: Iterable[Stmt]) -> list[Buffer]:
 
 def overwrites(kernel: Kernel, old: Buffer, new: Buffer) -> bool:
     """Whether the kernel reads `old` only at the very element of `new` that it then writes, in the
-    same iteration, so that both may share memory."""
+    same iteration and not after it, so that both may share memory."""
     if old.dtype is not new.dtype:
         return False
     found: list[tuple[int, Index]] = []
     stack: list[tuple[tuple[Stmt, ...], int]] = [(kernel.body, 0)]
-    bodies = 0
+    bodies, written = 0, False
     while stack:
         body, here = stack.pop()
         for s in body:
@@ -110,10 +110,13 @@ def overwrites(kernel: Kernel, old: Buffer, new: Buffer) -> bool:
                 bodies += 1
                 stack.append((s.body, bodies))
             elif isinstance(s, Let) and isinstance(s.expr, Load) and s.expr.buffer in (old, new):
+                if written and s.expr.buffer is old:
+                    return False
                 found.append((here, s.expr.index))
             elif isinstance(s, Store) and s.buffer in (old, new):
                 if s.buffer is old or s.combine:
                     return False
+                written = True
                 found.append((here, s.index))
             elif not isinstance(s, Let | Store) and {old, new} & set(_buffers((s,))):
                 return False
