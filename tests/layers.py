@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx_py import nn
+from rlx_py.backends.llvm.backend import CpuBackend
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Node
@@ -15,6 +16,7 @@ from rlx_py.passes.vjp import vjp
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Node]
+CPU = CpuBackend()
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -29,8 +31,24 @@ def graph_of(function: Function, **arrays: Any) -> Graph:
     return g
 
 
+def run(g: Graph, arrays: dict[str, Any]) -> dict[str, Array]:
+    """The outputs by the reference, which native code must equal."""
+    found = evaluate(g, arrays)
+    native = {k: np.empty(y.shape, y.dtype) for k, y in found.items()}
+    CPU.compile(g, threads=1, fast_math=False).run(
+        {k: np.ascontiguousarray(a) for k, a in arrays.items()}, native)
+    for name, y in found.items():
+        # Narrow floats keep f32 between fused operations, where the reference rounds.
+        eps = 1e-5 if y.dtype.itemsize == 4 else 1e-11 if y.dtype.itemsize == 8 else 2e-2
+        wide = y.astype(np.float64)
+        scale = np.max(np.abs(wide), initial=1, where=np.isfinite(wide))
+        np.testing.assert_allclose(native[name].astype(np.float64), wide, rtol=eps,
+                                   atol=eps * scale, err_msg=f"native {name}")
+    return found
+
+
 def value(function: Function, **arrays: Any) -> Array:
-    return evaluate(graph_of(function, **arrays), arrays)["y"]
+    return run(graph_of(function, **arrays), arrays)["y"]
 
 
 def gradient(function: Function, wrt: str, ct: Any = 1.0, **arrays: Any) -> Array:
@@ -39,7 +57,7 @@ def gradient(function: Function, wrt: str, ct: Any = 1.0, **arrays: Any) -> Arra
     name = f"grad_{wrt}"
     shape = g.outputs["y"].shape
     seed = np.broadcast_to(ct, shape).astype(g.outputs["y"].dtype.numpy)
-    return evaluate(vjp(g, wrt), {**arrays, "ct_y": seed})[name]
+    return run(vjp(g, wrt), {**arrays, "ct_y": seed})[name]
 
 
 def distinct(*shape: int) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from layers import CASES, graph_of, normal, value
+from layers import CASES, graph_of, normal, run, value
 
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
@@ -34,6 +34,18 @@ def test_explicit_backwards_equal_the_derivative_of_the_decomposition(name: str)
     expanded = evaluate(vjp(decompose(g), list(arrays)), {**arrays, **ct})
     for key, found in explicit.items():
         np.testing.assert_allclose(found, expanded[key], rtol=1e-9, atol=1e-12, err_msg=key)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [f32, bf16], ids=str)
+def test_native_code_equals_the_reference(name: str, dtype: Any) -> None:
+    function, arrays = CASES[name]
+    narrow = {k: a.astype(dtype.numpy) for k, a in arrays.items()}
+    g = graph_of(function, **narrow)
+    y = g.outputs["y"]
+    back = vjp(g, list(narrow))
+    run(back.derive({**back.outputs, "y": y}),
+        {**narrow, "ct_y": normal(*y.shape, seed=5).astype(y.dtype.numpy)})
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if "norm" in n or "softmax" in n])

@@ -86,6 +86,17 @@ def test_narrow_labels_count_beyond_their_type() -> None:
                                   value(lambda x, t: nn.softmax_cross_entropy(x, t), x=x, t=wide))
 
 
+def test_an_ignored_class_may_lie_beyond_the_type_of_the_labels() -> None:
+    x, labels = normal(1, 200), np.array([156], np.uint8)  # 156 = −100 modulo 256
+    found = value(lambda x, t: nn.cross_entropy(x, t), x=x, t=labels)
+    np.testing.assert_allclose(found, np.log(np.exp(x).sum()) - x[0, 156])
+
+
+def test_softmax_over_nothing_is_nothing() -> None:
+    assert gradient(nn.softmax, "input", input=np.zeros((2, 0))).shape == (2, 0)
+    assert gradient(nn.log_softmax, "input", input=np.zeros((2, 0))).shape == (2, 0)
+
+
 def test_ignored_rows_have_neither_loss_nor_gradient() -> None:
     x, labels = normal(3, 4), np.array([1, -100, 2])
     x[1] = nan

@@ -80,6 +80,13 @@ def test_overlapping_maxima_add() -> None:  # C14
     assert gradient(lambda x: nn.max_pool2d(x, 2, 1), "x", x=x)[0, 1, 1] == 4
 
 
+def test_types_of_long_axes_cost_nothing() -> None:
+    g = Graph()
+    x = g.input("x", (1, 10**12))
+    assert nn.max_pool1d(x, 3, 2, 1).shape == (1, 5 * 10**11)
+    assert nn.avg_pool1d(x, 3, 2, 1, count_include_pad=False).shape == (1, 5 * 10**11)
+
+
 def test_empty_batch() -> None:
     x, image = np.zeros((0, 5)), np.zeros((0, 2, 4, 4))
     w, k = normal(5), normal(3, 2, 3, 3)
@@ -111,6 +118,8 @@ def test_embedding_adds_repeated_rows_and_spares_padding() -> None:
 # ---- errors ----------------------------------------------------------------------------------
 
 X, W = normal(2, 4, 5, 6), normal(6, 4, 3, 3)
+FLOAT: Any = 2.0  # where the type says int
+TEXT: Any = "small"
 INTS = np.ones((2, 4, 5, 6), np.int64)
 ERRORS: dict[str, tuple[type[RLXError], Function, dict[str, Array]]] = {
     "stride 0": (ArgumentError, lambda x, w: nn.conv2d(x, w, None, 0), {"x": X, "w": W}),
@@ -125,6 +134,7 @@ ERRORS: dict[str, tuple[type[RLXError], Function, dict[str, Array]]] = {
     "dilation 0": (ArgumentError, lambda x, w: nn.conv2d(x, w, None, 1, 0, 0), {"x": X, "w": W}),
     "float stride": (ArgumentError, lambda x, w: nn.conv2d(x, w, None, 1.5), {"x": X, "w": W}),
     "groups": (ShapeError, lambda x, w: nn.conv2d(x, w, groups=3), {"x": X, "w": W}),
+    "float groups": (ArgumentError, lambda x, w: nn.conv2d(x, w, groups=FLOAT), {"x": X, "w": W}),
     "groups 0": (ArgumentError, lambda x, w: nn.conv2d(x, w, groups=0), {"x": X, "w": W}),
     "channels": (ShapeError, lambda x, w: nn.conv2d(x, w), {"x": X[:, :3], "w": W}),
     "kernel too large": (ShapeError, lambda x, w: nn.conv2d(x, w), {"x": X[:, :, :2], "w": W}),
@@ -143,6 +153,7 @@ ERRORS: dict[str, tuple[type[RLXError], Function, dict[str, Array]]] = {
     "integer pool": (DTypeError, lambda x: nn.max_pool2d(x, 2), {"x": INTS}),
     "divisor 0": (ArgumentError, lambda x: nn.avg_pool2d(x, 2, divisor_override=0), {"x": X}),
     "eps 0": (ArgumentError, lambda x: nn.layer_norm(x, 6, eps=0.0), {"x": X}),
+    "eps text": (ArgumentError, lambda x: nn.layer_norm(x, 6, eps=TEXT), {"x": X}),
     "eps nan": (ArgumentError, lambda x: nn.rms_norm(x, 6, eps=nan), {"x": X}),
     "norm shape": (ShapeError, lambda x: nn.layer_norm(x, 5), {"x": X}),
     "norm axes": (ArgumentError, lambda x: nn.layer_norm(x, axes=(1, 1)), {"x": X}),
@@ -152,6 +163,10 @@ ERRORS: dict[str, tuple[type[RLXError], Function, dict[str, Array]]] = {
     "softmax axis": (ArgumentError, lambda x: nn.softmax(x, 4), {"x": X}),
     "integer logits": (DTypeError, lambda x: nn.softmax_cross_entropy(x, LABELS),
                        {"x": INTS[0, :3, 0]}),
+    "no classes": (ShapeError, lambda x: nn.softmax_cross_entropy(x, LABELS),
+                   {"x": np.zeros((3, 0))}),
+    "float ignored": (ArgumentError, lambda x: nn.softmax_cross_entropy(x, LABELS, 0.0, FLOAT),
+                      {"x": X[0, :3, 0]}),
     "bool labels": (DTypeError, lambda x: nn.softmax_cross_entropy(x, LABELS > 0),
                     {"x": X[0, :3, 0]}),
     "labels": (ShapeError, lambda x: nn.softmax_cross_entropy(x, LABELS), {"x": X[0, :2, 0]}),
