@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import enum
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from rlx_py.ir.index import Var
-from rlx_py.ir.kernel import Buffer, Const, Local
+from rlx_py.ir.kernel import Axis, Buffer, Const, Local, Scope
+from rlx_py.ir.types import DType
+
+# Values that are their own key.
+PLAIN = frozenset((type(None), str, int, float, bool, Axis, Scope, DType))
 
 
 class Canonical:
@@ -25,20 +29,25 @@ class Canonical:
         self.key = self._key(body)
 
     def _key(self, part: Any) -> Any:
-        if part is None or isinstance(part, str | int | float | enum.Enum):
+        kind = type(part)
+        if kind in PLAIN:
             return part
-        if isinstance(part, tuple):
-            return tuple(map(self._key, part))
-        if isinstance(part, Local):
+        if kind is tuple:
+            return tuple([self._key(p) for p in part])
+        if kind is Local:
             return ("local", self.locals.setdefault(part, len(self.locals)), part.dtype.name)
-        if isinstance(part, Var):
+        if kind is Const:
+            return ("const", part.dtype.name, np.asarray(part.value).tobytes())
+        if kind is Var:
             return ("var", self.vars.setdefault(part, len(self.vars)), part.extent)
-        if isinstance(part, Buffer):
+        if kind is Buffer:
             number = self.buffers.setdefault(part, len(self.buffers))
             return ("buffer", number, part.dtype.name, part.scope, part.size)
-        if isinstance(part, Const):
-            value = np.asarray(part.value).astype(part.dtype.numpy)
-            return ("const", part.dtype.name, value.tobytes())
-        if is_dataclass(part):
-            return (type(part).__name__, *(self._key(getattr(part, f.name)) for f in fields(part)))
-        return repr(part)
+        names = _names(kind)
+        return (kind, *[self._key(getattr(part, name)) for name in names])
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """Fields of a statement, expression or index."""
+    return tuple(f.name for f in fields(kind))

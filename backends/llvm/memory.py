@@ -8,6 +8,7 @@ from rlx_py.backends.llvm.address import element_pointer, lane_pointers, offsets
 from rlx_py.backends.llvm.frame import VOID, Frame, numbers
 from rlx_py.backends.llvm.scalars import (
     I32,
+    Literal,
     apply,
     from_memory,
     intrinsic,
@@ -120,8 +121,7 @@ def _load_window(
 
 
 def _zeros(kind: ll.VectorType) -> ll.Constant:
-    zero = 0.0 if not isinstance(kind.element, ll.IntType) else 0
-    return ll.Constant(kind, [kind.element(zero)] * kind.count)
+    return Literal(kind, "zeroinitializer")
 
 
 def store(f: Frame, stmt: Store) -> None:

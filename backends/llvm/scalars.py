@@ -22,6 +22,17 @@ _INT_BY_BITS = {8: I8, 16: I16, 32: I32, 64: I64}
 _FLOAT_BY_BITS = {32: ll.FloatType(), 64: ll.DoubleType()}
 
 
+class Literal(ll.Constant):
+    """A constant in LLVM's own words: llvmlite has none for NaN payloads and equal lanes."""
+
+    def __init__(self, type: ll.Type, text: str) -> None:
+        self.type, self.constant = type, text
+
+    def _get_reference(self) -> str:
+        text: str = self.constant
+        return text
+
+
 def scalar_type(dtype: DType) -> ll.Type:
     """The LLVM type of a value of `dtype`; bool is i1, f16 and bf16 are their bits."""
     if dtype.kind == "bool":
@@ -45,8 +56,11 @@ def constant(value: Any, dtype: DType) -> ll.Value:
     if dtype.is_float and dtype.bits in _FLOAT_BY_BITS:
         if np.isfinite(array):
             return _FLOAT_BY_BITS[dtype.bits](float(array))
-        bits = _INT_BY_BITS[dtype.bits](int(array.view(unsigned)))
-        return bits.bitcast(_FLOAT_BY_BITS[dtype.bits])
+        bits = int(array.view(unsigned))
+        if dtype.bits == 32:
+            # LLVM writes an f32 as the f64 of the same value, payload of a NaN included.
+            bits = (bits >> 31) << 63 | 0x7FF << 52 | (bits & 0x7F_FFFF) << 29
+        return Literal(_FLOAT_BY_BITS[dtype.bits], f"0x{bits:016X}")
     kind = _INT_BY_BITS[dtype.bits]
     return kind(int(array.view(unsigned) if dtype.is_float else array))
 
@@ -67,11 +81,17 @@ def splat(b: ll.IRBuilder, value: ll.Value, lanes: int) -> ll.Value:
         return value
     vector = ll.VectorType(value.type, lanes)
     if isinstance(value, ll.Constant):
-        return ll.Constant(vector, [value] * lanes)
+        return everywhere(value, lanes)
     undefined = ll.Constant(vector, ll.Undefined)
     one = b.insert_element(undefined, value, I32(0))
     first = ll.Constant(ll.VectorType(I32, lanes), [I32(0)] * lanes)
     return b.shuffle_vector(one, undefined, first)
+
+
+def everywhere(value: ll.Constant, lanes: int) -> ll.Constant:
+    """A constant vector of equal lanes, in few letters."""
+    vector = ll.VectorType(value.type, lanes)
+    return Literal(vector, f"splat ({value.type} {value.get_reference()})")
 
 
 def aligned(b: ll.IRBuilder, values: Sequence[ll.Value]) -> list[ll.Value]:
@@ -85,7 +105,7 @@ def like(value: ll.Value, number: float | int) -> ll.Constant:
     element = element_of(value.type)
     one = ll.Constant(element, number)
     lanes = lanes_of(value)
-    return ll.Constant(value.type, [one] * lanes) if lanes else one
+    return everywhere(one, lanes) if lanes else one
 
 
 def suffix(type: ll.Type) -> str:
