@@ -29,4 +29,4 @@ def compile(graph: Graph, backend: str = "cpu", *, threads: int | None = None,
     verify(graph)
     runner = BACKENDS[backend].compile(graph, threads=threads or CONFIG.threads,
                                        fast_math=fast_math)
-    return Executable(graph, runner)
+    return Executable(graph, runner, fast_math=fast_math)
