@@ -72,6 +72,8 @@ def set_leaf(graph: Graph, kind: str, name: str, type: Type, attrs: Mapping[str,
         return graph.input(name, type.shape, type.dtype)
     if kind == "param":
         return graph.param(name, type.shape, type.dtype)
+    if kind != "state":
+        raise FormatError(f"there is no kind of leaf {kind[:40]!r}")
     init = attrs["init"]
     value = init.array if isinstance(init, Literal) else init
     if not isinstance(value, bool | int | float | np.ndarray):

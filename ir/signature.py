@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, Unpack, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -63,6 +63,9 @@ def _signature(rule: Any) -> Signature:
     attrs = {p.name: hints.get(p.name, Any) for p in parameters if p.kind is p.KEYWORD_ONLY}
     needed = tuple(p.name for p in parameters if p.name in attrs and p.default is p.empty)
     rest = next((hints.get(p.name, Any) for p in parameters if p.kind is p.VAR_KEYWORD), None)
+    if get_origin(rest) is Unpack:
+        table = get_type_hints(get_args(rest)[0])
+        attrs, needed, rest = attrs | table, (*needed, *table), None
     most = None if inspect.Parameter.VAR_POSITIONAL in kinds else count
     return Signature(count, most, attrs, needed, rest)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.errors import DTypeError
+from rlx_py.ir.errors import ArgumentError, DTypeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Const, Expr, IndexValue
 from rlx_py.ir.node import Ask, Literal, Node, Op, register
@@ -29,7 +29,8 @@ CONSTANT = register(Op("constant", _infer_constant, eval=lambda *, value: value.
 
 
 def _infer_iota(*, shape: tuple[int, ...], axis: int, dtype: DType) -> Type:
-    normalize_axis(axis, len(shape))
+    if normalize_axis(axis, len(shape)) != axis:
+        raise ArgumentError(f"iota takes the axis itself, not {axis} from the end")
     if dtype.kind == "bool":
         raise DTypeError("iota counts in a number type, not bool")
     return TensorType(dtype, as_shape(shape))

@@ -7,7 +7,7 @@ the other two and they are closed under differentiation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, make, require_rank
@@ -64,12 +64,27 @@ def _output_type(x: TensorType, w: TensorType, *, stride: Sizes, low: Sizes, hig
     return x.with_shape((x.shape[0], w.shape[0], *counts))
 
 
-def _infer_conv(x: TensorType, w: TensorType, **attrs: Any) -> Type:
+class Attributes(TypedDict):
+    """What all convolutions carry, besides groups."""
+
+    stride: Sizes
+    low: Sizes
+    high: Sizes
+    dilation: Sizes
+
+
+class GroupedAttributes(Attributes):
+    """With groups."""
+
+    groups: int
+
+
+def _infer_conv(x: TensorType, w: TensorType, **attrs: Unpack[GroupedAttributes]) -> Type:
     return _output_type(x, w, **attrs)
 
 
 def _infer_backward_input(dy: TensorType, w: TensorType, *, shape: Sizes, groups: int,
-                          **attrs: Any) -> Type:
+                          **attrs: Unpack[Attributes]) -> Type:
     require_rank("conv_backward_input", dy, len(shape) + 2)
     require_rank("conv_backward_input", w, len(shape) + 2)
     x = dy.with_shape((dy.shape[0], w.shape[1] * groups, *shape))
@@ -78,7 +93,7 @@ def _infer_backward_input(dy: TensorType, w: TensorType, *, shape: Sizes, groups
 
 
 def _infer_backward_weight(x: TensorType, dy: TensorType, *, size: Sizes, groups: int,
-                           **attrs: Any) -> Type:
+                           **attrs: Unpack[Attributes]) -> Type:
     require_rank("conv_backward_weight", x, len(size) + 2)
     require_rank("conv_backward_weight", dy, len(size) + 2)
     if groups < 1 or x.shape[1] % groups:

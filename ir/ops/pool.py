@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from math import inf, prod
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -76,12 +76,23 @@ def _taps(windows: Node, rank: int) -> Sizes:
 # ---- max -------------------------------------------------------------------------------------
 
 
-def _infer_max(x: TensorType, **attrs: Sizes) -> Type:
+class MaxAttributes(TypedDict):
+    """What max pools carry."""
+
+    size: Sizes
+    stride: Sizes
+    low: Sizes
+    high: Sizes
+    dilation: Sizes
+
+
+def _infer_max(x: TensorType, **attrs: Unpack[MaxAttributes]) -> Type:
     require_float("max_pool", x.dtype)
     return _output_type(x, **attrs)
 
 
-def _infer_max_backward(dy: TensorType, x: TensorType, y: TensorType, **attrs: Sizes) -> Type:
+def _infer_max_backward(dy: TensorType, x: TensorType, y: TensorType,
+                        **attrs: Unpack[MaxAttributes]) -> Type:
     require_floats("max_pool_backward", dy, x, y)
     shape = _output_type(x, **attrs).shape
     require_shape("dy", dy, shape)
@@ -89,7 +100,8 @@ def _infer_max_backward(dy: TensorType, x: TensorType, y: TensorType, **attrs: S
     return x
 
 
-def _infer_max_take(t: TensorType, x: TensorType, y: TensorType, **attrs: Sizes) -> Type:
+def _infer_max_take(t: TensorType, x: TensorType, y: TensorType,
+                    **attrs: Unpack[MaxAttributes]) -> Type:
     require_floats("max_pool_take", t, x, y)
     require_shape("t", t, x.shape)
     require_shape("y", y, _output_type(x, **attrs).shape)
@@ -195,12 +207,25 @@ def _total(high: Sizes, extra: Sizes) -> Sizes:
     return tuple(a + b for a, b in zip(high, extra, strict=True))
 
 
-def _infer_average(x: TensorType, **attrs: Any) -> Type:
+class AverageAttributes(TypedDict):
+    """What average pools carry."""
+
+    size: Sizes
+    stride: Sizes
+    low: Sizes
+    high: Sizes
+    extra: Sizes
+    count_include_pad: bool
+    divisor: int | None
+
+
+def _infer_average(x: TensorType, **attrs: Unpack[AverageAttributes]) -> Type:
     require_float("avg_pool", x.dtype)
     return _average_type(x, **attrs)
 
 
-def _infer_average_backward(dy: TensorType, *, shape: Sizes, **attrs: Any) -> Type:
+def _infer_average_backward(dy: TensorType, *, shape: Sizes,
+                            **attrs: Unpack[AverageAttributes]) -> Type:
     require_float("avg_pool_backward", dy.dtype)
     lead = dy.rank - len(shape)
     if lead < 0:
