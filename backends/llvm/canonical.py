@@ -29,7 +29,7 @@ class Canonical:
         self.key = self._key(body)
 
     def _key(self, part: Any) -> Any:
-        kind = type(part)
+        kind: Any = type(part)
         if kind in PLAIN:
             return part
         if kind is tuple:
@@ -48,6 +48,6 @@ class Canonical:
 
 
 @cache
-def _names(kind: type) -> tuple[str, ...]:
+def _names(kind: Any) -> tuple[str, ...]:
     """Fields of a statement, expression or index."""
     return tuple(f.name for f in fields(kind))

@@ -22,7 +22,7 @@ _INT_BY_BITS = {8: I8, 16: I16, 32: I32, 64: I64}
 _FLOAT_BY_BITS = {32: ll.FloatType(), 64: ll.DoubleType()}
 
 
-class Literal(ll.Constant):
+class Literal(ll.Constant):  # type: ignore[misc]  # llvmlite is not annotated
     """A constant in LLVM's own words: llvmlite has none for NaN payloads and equal lanes."""
 
     def __init__(self, type: ll.Type, text: str) -> None:
@@ -375,9 +375,7 @@ def cast(b: ll.IRBuilder, value: ll.Value, source: DType, target: DType) -> ll.V
     if source.is_float and target.is_float:
         return b.fptrunc(value, result) if target.bits < source.bits else b.fpext(value, result)
     if source.is_float:
-        name = "fptosi" if target.kind == "int" else "fptoui"
-        whole = f"llvm.{name}.sat.{suffix(result)}.{suffix(value.type)}"
-        return intrinsic(b, whole, result, [value])
+        return _float_to_int(b, value, target, result)
     if target.is_float:
         return b.sitofp(value, result) if source.kind == "int" else b.uitofp(value, result)
     if target.bits < source.bits:
@@ -385,6 +383,21 @@ def cast(b: ll.IRBuilder, value: ll.Value, source: DType, target: DType) -> ll.V
     if target.bits == source.bits:
         return value
     return b.sext(value, result) if source.kind == "int" else b.zext(value, result)
+
+
+def _float_to_int(b: ll.IRBuilder, x: ll.Value, target: DType, result: ll.Type) -> ll.Value:
+    """Truncate and saturate; NaN is 0. LLVM's own saturating conversion leaves vectors on x86."""
+    low, high = int(np.iinfo(target.numpy).min), int(np.iinfo(target.numpy).max)
+    bottom, beyond = like(x, float(low)), like(x, float(high // 2 + 1) * 2)
+    is_low, is_high = b.fcmp_ordered("<", x, bottom), b.fcmp_ordered(">=", x, beyond)
+    is_inside = b.and_(b.fcmp_ordered(">=", x, bottom), b.fcmp_ordered("<", x, beyond))
+    inside = b.select(is_inside, x, like(x, 0.0))
+    if target.bits < 32:
+        whole = b.trunc(b.fptosi(inside, _shaped(x, I32)), result)
+    else:
+        whole = (b.fptosi if target.kind == "int" else b.fptoui)(inside, result)
+    whole = b.select(is_low, like(whole, low), whole)
+    return b.select(is_high, like(whole, high), whole)
 
 
 def bitcast(b: ll.IRBuilder, value: ll.Value, source: DType, target: DType) -> ll.Value:
