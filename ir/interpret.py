@@ -208,6 +208,9 @@ class _Machine:
         for i, j in product(range(s.rows), range(s.cols)):
             out = self.view(s.out, i, j)
             memory = self.buffer(s.out.buffer)
+            if s.kind == "copy":
+                memory[out] = self.buffer(s.a.buffer)[self.view(s.a, i, j)]
+                continue
             old = memory[out]
             acc = old if s.accumulate and s.kind == "outer" else dtype.numpy.type(0)
             for p in range(s.depth):

@@ -306,7 +306,9 @@ class Tile:
     """A register tile: out(i, j) = [out(i, j) +] Σ_{p<depth} a(i, p)·b(p, j), i < rows, j < cols.
 
     out.col is 1 and b.col is 1 (kind "outer"), or a.col and b.row are 1 (kind "dot": both run along
-    p). The one statement that a backend emits by hand.
+    p). Kind "copy" is out(i, j) = a(i, j), transposed in memory: a.row and out.col are 1, cols are
+    at most the lanes of a register, depth is 0 and b is a. The one statement that a backend emits
+    by hand.
     """
 
     rows: int

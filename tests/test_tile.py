@@ -18,8 +18,10 @@ import pytest
 
 from rlx_py.backends.llvm.targets import Target, host, machine, named
 from rlx_py.backends.llvm.tile import (
+    CopySpec,
     DotSpec,
     TileSpec,
+    copy_function,
     dot_function,
     tile_function,
 )
@@ -27,7 +29,7 @@ from rlx_py.ir.errors import ArgumentError, BackendError, DTypeError
 from rlx_py.passes.contract.target import MAX_ROWS, choose_tile
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Spec = TileSpec | DotSpec
+Spec = TileSpec | DotSpec | CopySpec
 X86 = "x86_64-unknown-linux-gnu"
 NUMPY: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 
@@ -50,8 +52,10 @@ def compiled(spec: Spec, target: Target) -> llvm.ModuleRef:
     module.triple = target.triple
     if isinstance(spec, TileSpec):
         tile_function(module, spec).linkage = "external"
-    else:
+    elif isinstance(spec, DotSpec):
         dot_function(module, spec).linkage = "external"
+    else:
+        copy_function(module, spec).linkage = "external"
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
     options = llvm.create_pipeline_tuning_options(2)
@@ -65,7 +69,7 @@ def compiled(spec: Spec, target: Target) -> llvm.ModuleRef:
 def native(spec: Spec, target: Target) -> tuple[llvm.ExecutionEngine, Callable[..., None]]:
     engine = llvm.create_mcjit_compiler(compiled(spec, target), machine(target))
     engine.finalize_object()
-    count = 8 if isinstance(spec, TileSpec) else 7
+    count = {TileSpec: 8, DotSpec: 7, CopySpec: 5}[type(spec)]
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * count)
     return engine, kind(engine.get_function_address(spec.name))
 
@@ -144,6 +148,28 @@ def test_dot_tile_is_the_product_and_writes_nothing_else(
             wanted = a.astype(np.float64) @ b.T.astype(np.float64) + 0.5 * accumulate
             run(spec, target, k, a, b, c)
             np.testing.assert_allclose(c, wanted, rtol=0, atol=tolerance(k, dtype))
+            c[:] = 77.0
+            assert (whole == 77.0).all()
+
+
+def transpose(target: Target, a: Array, c: Array, dtype: str) -> None:
+    """c = a of as many rows, where a is contiguous along its first axis."""
+    size = NUMPY[dtype].itemsize
+    call = native(CopySpec(dtype, c.shape[1], target.lanes(dtype)), target)[1]
+    call(len(a), a.ctypes.data, a.strides[1] // size, c.ctypes.data, c.strides[0] // size)
+
+
+@TARGETS
+@DTYPES
+def test_copy_is_the_transpose_and_writes_nothing_else(target: Target, dtype: str) -> None:
+    lanes = target.lanes(dtype)
+    for columns in {1, lanes // 2 + 1, lanes}:
+        for rows in (0, 1, lanes - 1, lanes, 3 * lanes + 2):
+            _, a = framed(columns, rows, 2, np.nan, dtype)
+            a[:] = random(a.shape, dtype)
+            whole, c = framed(rows, columns, 3, 77.0, dtype)
+            transpose(target, a.T, c, dtype)
+            np.testing.assert_array_equal(c, a.T)
             c[:] = 77.0
             assert (whole == 77.0).all()
 
@@ -227,6 +253,9 @@ def test_nothing_outside_the_operands_is_touched(target: Target, dtype: str, at_
             run(TileSpec(dtype, mr, nr, lanes, True), target, k, a, b, c)
             run(DotSpec(dtype, mr, nr, lanes, True, 2), target, k, a, fenced.array(nr, k), c)
             assert (c == 0).all()
+            columns = min(nr, lanes)
+            a, c = fenced.array(columns, k), fenced.array(k, columns)
+            transpose(target, a.T, c, dtype)
             del a, b, c
 
 
@@ -332,6 +361,8 @@ def test_impossible_tiles_are_refused() -> None:
         tile_function(module, TileSpec("i32", 4, 16, 16, True))
     with pytest.raises(ArgumentError, match="0x16"):
         tile_function(module, TileSpec("f32", 0, 16, 16, True))
+    with pytest.raises(ArgumentError, match="17 columns"):
+        copy_function(module, CopySpec("f32", 17, 16))
     with pytest.raises(ArgumentError, match="lanes"):
         dot_function(module, DotSpec("f32", 1, 1, 3, True))
     with pytest.raises(ArgumentError, match="chains"):

@@ -9,7 +9,14 @@ from rlx_py.backends.llvm.frame import VOID, Frame, numbers
 from rlx_py.backends.llvm.memory import load, store
 from rlx_py.backends.llvm.outline import parallel_loop
 from rlx_py.backends.llvm.scalars import I64, apply, bitcast, cast, splat
-from rlx_py.backends.llvm.tile import DotSpec, TileSpec, dot_function, tile_function
+from rlx_py.backends.llvm.tile import (
+    CopySpec,
+    DotSpec,
+    TileSpec,
+    copy_function,
+    dot_function,
+    tile_function,
+)
 from rlx_py.backends.llvm.vector import combine_into, vector_loop
 from rlx_py.ir.errors import BackendError
 from rlx_py.ir.kernel import (
@@ -179,6 +186,10 @@ def emit_tile(f: Frame, stmt: Tile) -> None:
     dtype = stmt.out.buffer.dtype.name
     a, b, out = (element_pointer(f, m.buffer, m.start) for m in (stmt.a, stmt.b, stmt.out))
     lanes = f.unit.target.lanes(dtype)
+    if stmt.kind == "copy":
+        copy = copy_function(f.unit.module, CopySpec(dtype, stmt.cols, lanes))
+        f.b.call(copy, [I64(stmt.rows), a, I64(stmt.a.col), out, I64(stmt.out.row)])
+        return
     depth = I64(stmt.depth)
     if stmt.kind == "outer":
         spec = TileSpec(dtype, stmt.rows, stmt.cols, lanes, stmt.accumulate)

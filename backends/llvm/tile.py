@@ -68,6 +68,20 @@ class DotSpec:
         return _symbol("dot", self.dtype, self.mr, self.nr, self.lanes, self.accumulate) + chains
 
 
+@dataclass(frozen=True)
+class CopySpec:
+    """C[i,j] = A[i,j], j < cols, where A is contiguous along i and C along j; cols <= lanes."""
+
+    dtype: str
+    cols: int
+    lanes: int
+
+    @property
+    def name(self) -> str:
+        """The symbol of its function; equal specs have equal names."""
+        return f"copy_{self.dtype}_{self.cols}_lanes{self.lanes}"
+
+
 def tile_function(module: ll.Module, spec: TileSpec) -> ll.Function:
     """The function of a tile in `module`, made at the first call for an equal spec.
 
@@ -95,6 +109,21 @@ def dot_function(module: ll.Module, spec: DotSpec) -> ll.Function:
     function, is_new = _declare(module, spec.name, [I64, PTR, I64, PTR, I64, PTR, I64])
     if is_new:
         _emit_dot(function, spec)
+    return function
+
+
+def copy_function(module: ll.Module, spec: CopySpec) -> ll.Function:
+    """The function of a transposing copy in `module`, made at the first call for an equal spec.
+
+    void (i64 rows, T* a, i64 a_col, T* c, i64 c_row): element A[i,j] at a + i + j*a_col, C[i,j] at
+    c + i*c_row + j, i < rows. Only these elements are read or written.
+    """
+    _check(spec.dtype, 1, spec.cols, spec.lanes)
+    if spec.cols > spec.lanes:
+        raise ArgumentError(f"a copy of {spec.cols} columns in {spec.lanes} lanes")
+    function, is_new = _declare(module, spec.name, [I64, PTR, I64, PTR, I64])
+    if is_new:
+        _emit_copy(function, spec)
     return function
 
 
@@ -176,6 +205,64 @@ def _emit_dot(function: ll.Function, spec: DotSpec) -> None:
     build.ret_void()
 
 
+def _emit_copy(function: ll.Function, spec: CopySpec) -> None:
+    rows, a, a_col, c, c_row = function.args
+    build = ll.IRBuilder(function.append_basic_block("entry"))
+    access = _Access(build, spec.dtype, spec.lanes)
+    columns = [build.mul(I64(j), a_col) for j in range(spec.cols)]
+    places = [build.mul(I64(i), c_row) for i in range(spec.lanes)]
+
+    def block(a: ll.Value, c: ll.Value, count: ll.Value | None) -> None:
+        heads = [access.at(a, column) for column in columns]
+        if count is None:
+            vectors = [access.load(head, spec.lanes) for head in heads]
+        else:
+            below = access.below(count, 0)
+            vectors = [access.masked_load(head, below) for head in heads]
+        vectors += [access.zero] * (spec.lanes - spec.cols)
+        for i, row in enumerate(_transposed(build, vectors)):
+            place = access.at(c, places[i])
+            if count is None:
+                access.store(row, place, spec.cols)
+                continue
+            exists = build.icmp_signed("<", I64(i), count)
+            kept = build.select(exists, access.first(spec.cols), access.first(0))
+            access.masked_store(row, place, kept)
+
+    def step(state: Sequence[ll.Value]) -> list[ll.Value]:
+        block(state[0], state[1], None)
+        return [access.at(state[0], I64(spec.lanes)),
+                access.at(state[1], build.mul(I64(spec.lanes), c_row))]
+
+    def last(state: Sequence[ll.Value]) -> list[ll.Value]:
+        block(state[0], state[1], rest)
+        return list(state)
+
+    state = _repeat(build, build.sdiv(rows, I64(spec.lanes)), [a, c], step)
+    rest = build.srem(rows, I64(spec.lanes))
+    _repeat(build, build.zext(build.icmp_signed(">", rest, I64(0)), I64), state, last)
+    build.ret_void()
+
+
+def _transposed(build: ll.IRBuilder, vectors: Sequence[ll.Value]) -> list[ll.Value]:
+    """Rows of a square as columns: quarters off the diagonal change places, at every size."""
+    rows, lanes = list(vectors), len(vectors)
+    distance = lanes // 2
+    while distance:
+        numbers = ll.VectorType(I32, lanes)
+        upper = [n - distance + lanes if n & distance else n for n in range(lanes)]
+        lower = [n + lanes if n & distance else n + distance for n in range(lanes)]
+        for i in range(lanes):
+            if not i & distance:
+                pair = rows[i], rows[i + distance]
+                rows[i], rows[i + distance] = (
+                    build.shuffle_vector(*pair, ll.Constant(numbers, [I32(n) for n in order]))
+                    for order in (upper, lower)
+                )
+        distance //= 2
+    return rows
+
+
 class _Access:
     """Vector loads, stores and arithmetic of one element type; elements alone are aligned."""
 
@@ -214,10 +301,13 @@ class _Access:
     def store(self, value: ll.Value, place: ll.Value, width: int) -> None:
         if width == self.lanes:
             self.build.store(value, place, align=self.align)
-            return
+        else:
+            self.masked_store(value, place, self.first(width))
+
+    def masked_store(self, value: ll.Value, place: ll.Value, mask: ll.Value) -> None:
         kind = ll.FunctionType(ll.VoidType(), [self.vector, PTR, I32, self.mask])
         store = self.intrinsic(f"llvm.masked.store.{self.suffix}.p0", kind)
-        self.build.call(store, [value, place, I32(self.align), self.first(width)])
+        self.build.call(store, [value, place, I32(self.align), mask])
 
     def fma(self, x: ll.Value, y: ll.Value, z: ll.Value) -> ll.Value:
         kind = ll.FunctionType(self.vector, [self.vector] * 3)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from rlx_py.ir.copying import Copier, walk
-from rlx_py.ir.index import ZERO, Index, Var, as_index, row_major, unravel
+from rlx_py.ir.index import ZERO, Index, Var, as_index, row_major, substitute, unravel
 from rlx_py.ir.kernel import (
     Axis,
     Buffer,
@@ -20,12 +21,14 @@ from rlx_py.ir.kernel import (
     Read,
     Store,
     Strided,
+    Tile,
 )
 from rlx_py.ir.types import DType
 from rlx_py.passes.contract.shape import (
     Binding,
     Body,
     body_indices,
+    divides,
     extents,
     merged,
     unit_stride,
@@ -109,31 +112,40 @@ def panels(p: int, k: int, width: int) -> Layout:
 # ---- copying -----------------------------------------------------------------------------------
 
 
-def copy_cycles(used: Sequence[Index], var: Var, stored: bool, lanes: int) -> float:
-    """Estimated cycles to copy an element in lanes of `var`, in which the copy may be `stored`
-    contiguously."""
-    steps = -(-var.extent // lanes)
-    lane = steps / max(var.extent, 1)
-    moves = [1.5 * lane if unit_stride(i, var) is not None else 1.0 for i in used]
-    return sum(moves) + (2.0 * lane if stored else 1.0) + lane
+class Way(enum.Enum):
+    """How a block is copied."""
 
-
-def lane_choice(used: Sequence[Index], p: Var | None, k: Var | None, p_unit: bool,
-                lanes: int) -> tuple[float, bool]:
-    """(cycles an element, whether lanes run along p) of the best copy of a block."""
-    ways = [(copy_cycles(used, var, is_p == p_unit, lanes), is_p)
-            for var, is_p in ((p, True), (k, False)) if var is not None]
-    return min(ways, default=(1.0, True))
+    ALONG_P = "along p"  # in lanes of p
+    ALONG_K = "along k"  # in lanes of k
+    TRANSPOSE = "transpose"  # read along k, written along p, turned in registers
 
 
 def copy_choice(operand: Operand, p: Sequence[Var], k: Sequence[Var], p_unit: bool,
-                lanes: int) -> tuple[float, bool]:
-    """The same before the operand is cut into blocks."""
+                dtype: DType, lanes: int) -> tuple[float, Way]:
+    """(estimated cycles an element, way) of the best copy; p_unit: the copy is contiguous in p."""
     used = body_indices(operand.body)
     (p, p_change), (k, k_change) = merged(p, used), merged(k, used)
     copier = Copier({**p_change, **k_change})
-    used = [copier.index(i) for i in used]
-    return lane_choice(used, p[-1] if p else None, k[-1] if k else None, p_unit, lanes)
+    loads = [copier.index(i) for i in used]
+    is_plain = plain_load(operand, dtype) is not None
+    return _choice(loads, p[-1:], k[-1:], p_unit, is_plain, lanes)
+
+
+def _choice(loads: Sequence[Index], p: Sequence[Var], k: Sequence[Var], p_unit: bool,
+            is_plain: bool, lanes: int) -> tuple[float, Way]:
+    ways = [(_in_lanes(loads, v, p_unit, lanes), Way.ALONG_P) for v in p]
+    ways += [(_in_lanes(loads, v, not p_unit, lanes), Way.ALONG_K) for v in k]
+    if is_plain and p_unit and p and k and unit_stride(loads[0], k[0]) == 1:
+        steps = -(-k[0].extent // lanes) * -(-p[0].extent // lanes)
+        if not divides(loads[0], p[0]):
+            ways.append((6.0 * lanes * steps / (k[0].extent * p[0].extent), Way.TRANSPOSE))
+    return min(ways, key=lambda w: w[0], default=(1.0, Way.ALONG_P))
+
+
+def _in_lanes(loads: Sequence[Index], var: Var, is_stored: bool, lanes: int) -> float:
+    lane = -(-var.extent // lanes) / max(var.extent, 1)
+    moves = [1.5 * lane if unit_stride(i, var) is not None else 1.5 for i in loads]
+    return sum(moves) + (2.0 * lane if is_stored else 1.5) + lane
 
 
 @dataclass(frozen=True)
@@ -175,17 +187,36 @@ def _copy(operand: Operand, block: Block, to: Matrix, lanes: int, p: tuple[Var, 
         value = Read(local)
     at = to.start + to.layout.at(flat, row_major(map(as_index, k), extents(k)))
     body.append(Store(to.buffer, at, value))
-    return _loops(tuple(body), p, k, to.layout.p == 1, lanes)
-
-
-def _loops(body: Body, p: tuple[Var, ...], k: tuple[Var, ...], p_unit: bool, lanes: int) -> Body:
-    used = body_indices(body)
+    used = body_indices(tuple(body))
     (p, p_change), (k, k_change) = merged(p, used), merged(k, used)
-    body = Copier({**p_change, **k_change}).body(body)
-    loads = [s.expr.index for s in walk(body) if isinstance(s, Let) and isinstance(s.expr, Load)]
-    _, is_p = lane_choice(loads, p[-1] if p else None, k[-1] if k else None, p_unit, lanes)
-    order = (*k, *p) if is_p else (*p, *k)
-    return nest(order, body)
+    copy = Copier({**p_change, **k_change}).body(body)
+    loads = [s.expr.index for s in walk(copy) if isinstance(s, Let) and isinstance(s.expr, Load)]
+    is_plain = plain_load(operand, dtype) is not None
+    _, way = _choice(loads, p[-1:], k[-1:], to.layout.p == 1, is_plain, lanes)
+    if way is Way.TRANSPOSE:
+        return _transposing(copy, p, k, lanes)
+    return nest((*k, *p) if way is Way.ALONG_P else (*p, *k), copy)
+
+
+def _transposing(copy: Body, p: tuple[Var, ...], k: tuple[Var, ...], lanes: int) -> Body:
+    """The copy of a plain load, a vector of columns p at a time."""
+    let, store = copy
+    assert isinstance(let, Let) and isinstance(let.expr, Load) and isinstance(store, Store)
+    load, (*p_outer, column), (*k_outer, row) = let.expr, p, k
+    body: Body = ()
+    count, rest = divmod(column.extent, lanes)
+    group = Var("columns", count)
+    for first, width in ((as_index(group) * lanes, lanes), (Index(count * lanes), rest)):
+        here = {column: first, row: ZERO}
+        source = Strided(load.buffer, substitute(load.index, here), 1,
+                         load.index.coefficient(column))
+        out = Strided(store.buffer, substitute(store.index, here), store.index.coefficient(row), 1)
+        tile = Tile(row.extent, width, 0, source, source, out, kind="copy")
+        if width == lanes and count:
+            body += (For(group, (tile,)),)
+        elif width and width != lanes:
+            body += (tile,)
+    return nest((*p_outer, *k_outer), body, Axis.SERIAL)
 
 
 def nest(vars: Sequence[Var], body: Body, last: Axis = Axis.VECTOR) -> Body:

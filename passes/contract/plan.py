@@ -94,8 +94,11 @@ def oriented(c: Contract, dtype: DType, target: TileTarget) -> Plan:
     a, m_from, a_from = _side(c.a, dtype, c.m, c.k, 2 * lanes, lanes, unit=False)
     b, n_from, b_from = _side(c.b, dtype, c.n, c.k, 2 * lanes, lanes, unit=True)
     is_large = m >= limits.pack_rows and k * n * dtype.itemsize > limits.pack_bytes
-    if b.use is Use.DIRECT and len(c.n) == 1 and is_large:
+    if is_large and _along(b, c.n):
         b = replace(b, use=Use.SHARED, stream=True)
+    is_tall = n >= limits.pack_rows and k * m * dtype.itemsize > limits.pack_bytes
+    if is_tall and _along(a, c.m):
+        a = replace(a, use=Use.SHARED, stream=True)
     parts = _parts(batch * m * n, k, limits)
     depth = limits.depth_bytes // dtype.itemsize
     k_cut = cut_depth(c.k, max(a_from, b_from), limits.part_depth if parts > 1 else depth)
@@ -112,7 +115,8 @@ def oriented(c: Contract, dtype: DType, target: TileTarget) -> Plan:
     a, b = _shared(a, n_cut.count), _shared(b, m_cut.count)
     blocks = batch * m / m_cut.size * n / n_cut.size
     cycles = blocks * k * target.cycles(m_cut.size, n_cut.size, dtype)
-    cycles += batch * (_copying(a, c.m, c.k, m * k, lanes) + _copying(b, c.n, c.k, n * k, lanes))
+    cycles += batch * k * (m * _copying(a, c.m, c.k, dtype, lanes)
+                           + n * _copying(b, c.n, c.k, dtype, lanes))
     cycles += batch * m * n * _storing(c, lanes)
     return Plan(c, dtype, m_cut, n_cut, k_cut, rows, cols, a, b, parts,
                 work >= limits.thread_work, cycles)
@@ -127,9 +131,15 @@ def _side(operand: Operand, dtype: DType, p: tuple[Var, ...], k: tuple[Var, ...]
         if (size(p[p_from:]) >= min(size(p), least) and size(k[k_from:]) >= min(size(k), 64)
                 and p_from < len(p) and k_from < len(k)):
             return Side(operand, load, Use.DIRECT), p_from, k_from
-    p_unit = unit or copy_choice(operand, p, k, True, lanes) <= copy_choice(
-        operand, p, k, False, lanes)
+    by_p, by_k = (copy_choice(operand, p, k, way, dtype, lanes)[0] for way in (True, False))
+    p_unit = unit or by_p <= by_k
     return Side(operand, load, Use.LOCAL, p_unit), 0, 0
+
+
+def _along(side: Side, p: tuple[Var, ...]) -> bool:
+    """Whether an operand read in place is contiguous along p, each step of k a jump."""
+    return (side.use is Use.DIRECT and side.load is not None and len(p) == 1
+            and stride(side.load.index, p) == 1)
 
 
 def _reach(load: Load, vars: tuple[Var, ...], unit: bool) -> int:
@@ -155,10 +165,12 @@ def _shared(side: Side, uses: int) -> Side:
     return replace(side, use=Use.SHARED) if side.use is Use.LOCAL and uses > 1 else side
 
 
-def _copying(side: Side, p: tuple[Var, ...], k: tuple[Var, ...], count: int, lanes: int) -> float:
+def _copying(side: Side, p: tuple[Var, ...], k: tuple[Var, ...], dtype: DType, lanes: int
+             ) -> float:
+    """Estimated cycles of copying an element."""
     if side.use is Use.DIRECT:
         return 0.0
-    return count * copy_choice(side.operand, p, k, side.p_unit, lanes)[0]
+    return copy_choice(side.operand, p, k, side.p_unit, dtype, lanes)[0]
 
 
 def _storing(c: Contract, lanes: int) -> float:
