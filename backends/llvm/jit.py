@@ -13,20 +13,18 @@ from rlx_py.ir.kernel import Axis, For, Program, children
 
 
 def optimized(text: str, target: llvm.TargetMachine) -> llvm.ModuleRef:
-    """The module after a few of LLVM's passes.
+    """The module after the few LLVM passes that emitted code gains from.
 
-    Loops come scheduled and vectors explicit, so the rest of -O2 costs half the compile time and
-    gains nothing measurable.
+    Locals become registers and index arithmetic is folded; code generation does the rest. On a
+    training step -O2 took 330 ms where these take 12, and no measured kernel ran faster by more
+    than a tenth.
     """
     module = llvm.parse_assembly(text)
     module.verify()
-    builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=1))
+    builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=2))
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
-    passes.add_new_gvn_pass()
-    passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
-    passes.add_loop_rotate_pass()
     passes.add_instruction_combine_pass()
     passes.run(module, builder)
     return module
