@@ -29,6 +29,7 @@ def add_constant(module: ll.Module, name: str, content: bytes, *, public: bool =
     variable.initializer = ll.Constant(kind, bytearray(content))
     if not public:
         variable.linkage = "internal"
+    variable.type = PTR  # llvmlite gives it a typed pointer, which fits no other call
     return variable
 
 
