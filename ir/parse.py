@@ -149,9 +149,10 @@ class Parser:
         return graph
 
     def _root(self, graph: Graph, values: Mapping[str, Node]) -> None:
-        word, name = self._take("name"), self._string()
+        word = self._take("name")
         if word not in ("next", "update", "output"):
-            raise FormatError(f"there is no statement {word!r}")
+            raise FormatError(f"there is no statement {word[:40]!r}")
+        name = self._string()
         self._take("mark", "=")
         set_root(graph, word, name, self._value(values))
 
