@@ -361,8 +361,10 @@ def test_objects_for_other_machines(tmp_path: Path) -> None:
     assert static.read_bytes().startswith(b"!<arch>\n")
     with pytest.raises(BackendError, match="linker does not make shared libraries for aarch64"):
         exe.export(tmp_path / "x", "shared", target="aarch64-linux-gnu")
-    with pytest.raises(BackendError, match="pdp11"):
-        exe.export(tmp_path / "x", "object", target="pdp11")
+    # LLVM knows some of these, and would end the process.
+    for triple in ("pdp11", "avr", "nvptx64-nvidia-cuda", "spirv64", "", "s390x-linux-gnu"):
+        with pytest.raises(BackendError, match=f"no code can be made for '{triple}'"):
+            exe.export(tmp_path / "x", "object", target=triple)
     with pytest.raises(BackendError, match="hal9000"):
         exe.export(tmp_path / "x", "object", cpu="hal9000")
     with pytest.raises(BackendError, match="archives for"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,10 @@ from rlx_py.passes.contract.target import TileTarget
 
 Reloc = Literal["default", "static", "pic", "dynamicnopic"]
 CodeModel = Literal["default", "jitdefault", "small", "kernel", "medium", "large"]
+
+# Little-endian ones whose vectors LLVM splits as needed; for others it may end the process.
+ARCHITECTURES = re.compile(r"x86_64|amd64|i[3-6]86|aarch64|arm64|(arm|thumb)(v\d\w*)?"
+                           r"|riscv(32|64)|wasm(32|64)|powerpc64le|loongarch64")
 
 # A 512-bit operation shows which registers LLVM would use, whatever the CPU is called.
 PROBE = """
@@ -64,9 +69,12 @@ def host() -> Target:
 def named(triple: str, cpu: str = "", features: str = "") -> Target:
     """The machine of an LLVM triple and CPU name, e.g. ("x86_64-unknown-linux-gnu", "x86-64-v3").
 
-    Raises BackendError if this LLVM has no code generator for the triple, or does not know the CPU
-    or a feature.
+    Raises BackendError if there is no code generator for the triple, or it does not know the CPU or
+    a feature.
     """
+    if not ARCHITECTURES.fullmatch(triple.split("-")[0]):
+        raise BackendError(f"no code can be made for {triple!r}; architectures are x86_64, i686, "
+                           "aarch64, arm, thumb, riscv, wasm, powerpc64le and loongarch64")
     with _refusals() as messages:
         _machine(triple, cpu, features, "pic", "small", 0)
     if messages:
