@@ -173,6 +173,7 @@ CASES = {
     "atanh": Case(mp.atanh, (between(-1, 1), near(0.0), near(1.0)), lambda x: np.abs(x) < 1),
     "erf": Case(mp.erf, ODD),
     "erfc": Case(erfc_reference, (*ODD, between(0, 10.5), between(0, 27))),
+    "entr": Case(lambda x: -x * mp.log(x), LOG, lambda x: x > 0),
     "lgamma": Case(lgamma_reference, (*GAMMA, partial(magnitudes, high=60)), not_pole, unit),
     "digamma": Case(mp.digamma, (*GAMMA, partial(magnitudes, low=-60, high=20)), not_pole, unit),
     "polygamma": Case(polygamma_reference, GAMMA, not_pole, unit, (1, 2, 3)),
@@ -184,7 +185,7 @@ CASES = {
         orders=(0, 1, 2, 3),
     ),
 }
-BINARY = ("pow", "atan2")
+BINARY = ("pow", "atan2", "xlogy")
 
 
 def ulps(y: float, exact: Number, dtype: str, scale: Number = 0) -> float:
@@ -261,6 +262,18 @@ def test_angle_of_a_point(dtype: str) -> None:
     assert_within(APPROXIMATIONS["atan2"], mp.atan2, (y[keep], x[keep]), dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_x_log_y(dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    y = np.abs(np.concatenate([source(rng, dtype) for source in LOG])).astype(DTYPES[dtype])
+    x = rng.normal(size=y.size).astype(DTYPES[dtype])
+    keep = (y > 0) & np.isfinite(y)
+    assert_within(APPROXIMATIONS["xlogy"], lambda x, y: x * mp.log(y), (x[keep], y[keep]), dtype)
+    x, y = (np.array(v, DTYPES[dtype]) for v in ((0, -0.0, 0, 0, 2, -1), (0, inf, nan, -1, 0, 0)))
+    expected = np.array([0, 0, nan, 0, -inf, inf])
+    np.testing.assert_array_equal(APPROXIMATIONS["xlogy"](S, x, y, dtype), expected)
+
+
 SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 1.5)
 LIKE_NUMPY = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
@@ -274,6 +287,7 @@ AT_SPECIAL = {
     "logistic": (0.5, 0.5, 1, 0, nan),
     "erf": (0.0, -0.0, 1, -1, nan),
     "erfc": (1, 1, 0, 2, nan),
+    "entr": (0, 0, -inf, -inf, nan, -0.0, -inf),
     "lgamma": (inf, inf, inf, inf, nan, 0, inf),
     "digamma": (-inf, inf, inf, nan, nan, -float(mp.euler), nan),
     "sinc": (1, 1, nan, nan, nan, 0, 0),

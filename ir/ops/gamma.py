@@ -106,7 +106,7 @@ def digamma(x: Array) -> Array:
 
 
 def polygamma(x: Array, n: int) -> Array:
-    """The n-th derivative of ψ, n ≥ 1; at 0, −1, … (−1)^(n+1)·inf.
+    """The n-th derivative of ψ, n ≥ 1; at 0, −1, … (−1)^(n+1)·inf; NaN at −inf.
 
     For x ≤ 0 by ψⁿ(x) = (−1)ⁿ ψⁿ(1 − x) − dⁿ/dxⁿ π cot πx, a polynomial of cot πx.
     """
@@ -116,7 +116,7 @@ def polygamma(x: Array, n: int) -> Array:
     reflected = -sign * value - np.pi ** (n + 1) * _horner(_cotangent(n), cotangent_pi(x))
     value = np.where(below, reflected, value)
     value = np.where(below & (x == np.floor(x)), sign * np.inf, value)
-    return np.where(x == np.inf, sign * 0.0, value)
+    return np.where(np.isinf(x), np.where(x > 0, sign * 0.0, np.nan), value)
 
 
 def _cotangent(n: int) -> list[float]:

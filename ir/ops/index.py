@@ -143,6 +143,7 @@ def _gathered(idx: TensorType, ct: TensorType, axis: int, size: int) -> TensorTy
 
 def _infer_gather_backward(idx: TensorType, ct: TensorType, *, axis: int, mode: str,
                            size: int) -> Type:
+    _check_numbers(ct)
     found = _gathered(idx, ct, axis, size)
     _check(found, idx, axis, mode, True)
     return found
@@ -282,6 +283,7 @@ def _taken(ct: TensorType, axis: int, size: int) -> TensorType:
 
 def _infer_take_along_backward(idx: TensorType, ct: TensorType, *, axis: int, mode: str,
                                size: int) -> Type:
+    _check_numbers(ct)
     if idx.shape != ct.shape:
         raise ShapeError(f"{ct} is not taken at {idx}")
     _check(_taken(ct, axis, size), idx, axis, mode, True)

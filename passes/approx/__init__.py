@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rlx_py.passes.approx.entropy import entr, xlogy
 from rlx_py.passes.approx.error_function import erf, erfc
 from rlx_py.passes.approx.exponential import exp, exp2, expm1, logistic
 from rlx_py.passes.approx.gamma import digamma, lgamma
@@ -22,7 +23,7 @@ APPROXIMATIONS: dict[str, Callable[..., Any]] = {
         exp, exp2, expm1, logistic, log, log2, log10, log1p, pow,
         sin, cos, tan, asin, acos, atan, atan2,
         sinh, cosh, tanh, asinh, acosh, atanh,
-        erf, erfc, lgamma, digamma, polygamma, sinc, sinc_derivative,
+        erf, erfc, entr, xlogy, lgamma, digamma, polygamma, sinc, sinc_derivative,
     )
 }  # fmt: skip
 """f(scalars, *arguments, dtype), dtype "f32" or "f64"; polygamma and sinc_derivative take n=."""
