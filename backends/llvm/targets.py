@@ -91,7 +91,9 @@ def chosen(triple: str | None, cpu: str = "") -> Target:
     """The machine of a triple (None: this one) and CPU; of neither, this one and its features."""
     if triple is None:
         return named(host().triple, cpu) if cpu else host()
-    return named(triple, cpu)
+    # What every RISC-V Linux has; LLVM alone would assume no float unit and another convention.
+    linux = not cpu and triple.startswith("riscv64") and "linux" in triple
+    return named(triple, cpu, "+m,+a,+f,+d,+c" if linux else "")
 
 
 @lru_cache(maxsize=64)
