@@ -53,10 +53,28 @@ class State:
 
     def __init__(self, params: dict[str, Array], states: dict[str, Array]) -> None:
         self.params, self.states = params, states
-        self.arrays = {**params, **states}
+        self._checked: dict[object, dict[str, Array]] = {}  # by function, what it found right
 
     def __repr__(self) -> str:
         return f"State(params={list(self.params)}, states={list(self.states)})"
+
+    def arrays_for(self, function: CompiledFunction) -> dict[str, Array]:
+        """The arrays a function reads and writes, checked again only where one was exchanged."""
+        checked = self._checked.setdefault(function, {})
+        for table, kept in ((self.params, function.interface.params),
+                            (self.states, function.interface.states)):
+            for name, type in kept.items():
+                array = table.get(name)
+                if array is None or array is not checked.get(name):
+                    checked[name] = _owned(name, array, type)
+        return checked
+
+
+def _owned(name: str, array: Array | None, type: TensorType) -> Array:
+    if (array is None or array.shape != type.shape or array.dtype != type.dtype.numpy
+            or not array.flags.carray):
+        raise ArgumentError(f"the state has no {name!r} of type {type}; make it with init")
+    return array
 
 
 def as_array(name: str, value: Any, type: TensorType) -> Array:
@@ -132,18 +150,11 @@ class CompiledFunction:
              **inputs: Any) -> Outputs:
         """Run once on the inputs by name, updating the state's arrays in place."""
         values = self._checked(inputs, self._inputs, {})
+        held = state.arrays_for(self)
         for name, value in values.items():
-            if self._aliases(value, state):
+            if self._aliases(value, held):
                 values[name] = value.copy()
-        held = state.arrays
-        for name, type in self._leaves.items():
-            if name in self._inputs:
-                continue
-            array = held.get(name)
-            if (array is None or array.shape != type.shape or array.dtype != type.dtype.numpy
-                    or not array.flags.carray):
-                raise ArgumentError(f"the state has no {name!r} of type {type}; make it with init")
-            values[name] = array
+        values |= held
         found = self._allocate(out, values)
         self._runner.run(values, found)
         return Outputs(found)
@@ -169,12 +180,11 @@ class CompiledFunction:
                     values[name] = defaults[name]
         return values
 
-    def _aliases(self, value: Array, state: State) -> bool:
+    def _aliases(self, value: Array, held: Mapping[str, Array]) -> bool:
         """Whether an input is memory that the step will change; only views can hide that."""
-        changed = (state.arrays[k] for k in self._changed if k in state.arrays)
         if value.base is None:
-            return any(value is a for a in changed)
-        return any(np.may_share_memory(value, a) for a in changed)
+            return any([value is a for a in held.values()])
+        return any(np.may_share_memory(value, held[k]) for k in self._changed)
 
     def _allocate(self, out: Mapping[str, Array] | None,
                   values: Mapping[str, Array]) -> dict[str, Array]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -30,7 +31,9 @@ class NativeStep:
         self.parallel_for = parallel_for
         self.count = len(inputs) + len(written)
         self._entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
-        self._inputs, self._written, self._keep = inputs, written, keep
+        self._inputs, self._keep = inputs, keep
+        self._out = [(len(inputs) + n, name) for n, (name, in_place) in enumerate(written)
+                     if not in_place]
         self._free: list[_Call] = []
         self._lock = threading.Lock()
 
@@ -41,13 +44,16 @@ class NativeStep:
         slots = call.slots
         if not may_use_threads():
             slots[self.count + 1] = 0
-        n = 0
-        for name in self._inputs:
-            slots[n] = arrays[name].ctypes.data
-            n += 1
-        for name, in_place in self._written:
-            slots[n] = 0 if in_place else out[name].ctypes.data
-            n += 1
+        seen = call.seen
+        for n, name in enumerate(self._inputs):
+            array = arrays[name]
+            if seen[n]() is not array:
+                # Asking NumPy for an address takes longer than all else here. An array that has a
+                # weak reference can't be resized, so the address stays its own.
+                seen[n] = ref(array)
+                slots[n] = address_of(array)
+        for n, name in self._out:
+            slots[n] = address_of(out[name])
         status = self._entry(call.address)
         with self._lock:
             self._free.append(call)
@@ -66,3 +72,14 @@ class _Call:
         self.slots[step.count + 1] = step.parallel_for
         self.slots[step.count + 2] = step.threads
         self.address = ctypes.addressof(self.slots)
+        self.seen: list[Callable[[], Array | None]] = [_nothing] * step.count
+
+
+def address_of(array: Array) -> int:
+    """Where the elements of an array start."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _nothing() -> None:
+    """A reference to no array."""
