@@ -25,6 +25,7 @@ from rlx_py.ir.kernel import (
     Program,
     Read,
     Scope,
+    Stmt,
     Value,
 )
 from rlx_py.ir.node import LEAF, Node
@@ -198,12 +199,12 @@ class Lowering:
             block.write(target, at, block.let(Load(source, at)))
         return Kernel(f"copy_{target.name}", block.body)
 
-    def _loops(self, node: Node) -> tuple[object, ...]:
+    def _loops(self, node: Node) -> tuple[Stmt, ...]:
         emitter = LoopEmitter(self, node)
         node.op.kernel.build(node, emitter)  # type: ignore[union-attr]
         return emitter.block.body
 
-    def _contract(self, group: Group) -> tuple[Contract]:
+    def _contract(self, group: Group) -> tuple[Stmt, ...]:
         node = group.contract
         assert node is not None and isinstance(node.op.kernel, ContractRule)
         dims = node.op.kernel.dims(node)
@@ -228,7 +229,7 @@ class Lowering:
         value = block.value(node, place(vars[axis] for axis in range(node.rank)))
         return Operand(block.body, value)
 
-    def _epilogue(self, group: Group, acc: Local) -> tuple[object, ...]:
+    def _epilogue(self, group: Group, acc: Local) -> tuple[Stmt, ...]:
         known: dict[Node, tuple[Place, Value]] = {}
         block = Block(lambda b, n, i, g: forwarded(known, n, i) or self.read(b, n, i, g))
         for m, at in group.places.items():
@@ -270,7 +271,7 @@ class RowKernel:
         self.tiles = self._tiles()
         self.block = Block(self._fetch)
 
-    def body(self) -> tuple[object, ...]:
+    def body(self) -> tuple[Stmt, ...]:
         """The statements of the kernel."""
         with open_loops(self.block, self.rows):
             for tile in self.tiles.values():
