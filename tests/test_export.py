@@ -509,7 +509,7 @@ def test_loaded_function_checks_as_the_compiled_one(library: bytes, tmp_path: Pa
         fn.step(state, **inputs[0], z=1)
     with pytest.raises(ArgumentError, match="threads"):
         load(tmp_path / "step", threads=0)
-    state.arrays["w"] = np.broadcast_to(np.float32(1), (6, 17))
+    state.params["w"] = np.broadcast_to(np.float32(1), (6, 17))
     with pytest.raises(ArgumentError, match="make it with init"):
         fn.step(state, **inputs[0])
 
