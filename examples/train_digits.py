@@ -1,6 +1,6 @@
 """Train an MLP and a small CNN on real handwritten digits; the whole step is one native function.
 
-    python examples/train_digits.py [--seeds 3] [--epochs-mlp 40] [--epochs-cnn 20]
+    python examples/train_digits.py [--seeds 3] [--epochs-mlp 60] [--epochs-cnn 20]
 
 Data: examples/data (UCI optical digits, CC BY 4.0). Each model is trained from each seed with AdamW;
 the loss curves go to build/digits_loss.png where matplotlib is there.
@@ -49,10 +49,10 @@ def load_digits() -> Digits:
 
 
 def mlp(batch: int) -> rlx.Graph:
-    """64-128-64-10 with ReLU."""
+    """64-256-128-10 with ReLU."""
     g = rlx.Graph("mlp")
     x = g.input("x", (batch, 1, 8, 8)).reshape(batch, 64)
-    for i, (n_in, n_out) in enumerate([(64, 128), (128, 64), (64, 10)]):
+    for i, (n_in, n_out) in enumerate([(64, 256), (256, 128), (128, 10)]):
         w, b = g.param(f"w{i}", (n_out, n_in)), g.param(f"b{i}", (n_out,))
         x = rlx.nn.linear(x, w, b)
         x = rlx.relu(x) if i < 2 else x
@@ -154,7 +154,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs-mlp", type=int, default=60)
-    parser.add_argument("--epochs-cnn", type=int, default=25)
+    parser.add_argument("--epochs-cnn", type=int, default=20)
     parser.add_argument("--curve", type=Path, default=Path("build/digits_loss.png"))
     args = parser.parse_args()
     data = load_digits()
