@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlx_py.ir.errors import ArgumentError, ShapeError, VerifyError
+from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError, VerifyError
 from rlx_py.ir.node import (
     LEAF,
     PROJECT,
@@ -127,7 +127,7 @@ class Graph:
         self._check_name(name, self.leaves)
         try:
             type = TensorType(as_dtype(dtype), as_shape(shape))
-        except (ShapeError, ArgumentError) as error:
+        except RLXError as error:
             raise error.__class__(f"{kind} {name!r}: {error}{at(user_location())}") from None
         table[name] = leaf(name, kind, type)
         return table[name]

@@ -319,7 +319,11 @@ def _unpacked(entries: tuple[Any, ...]) -> Any:
 
 
 def _apply(name: str, *operands: Any, **attrs: Any) -> Node:
-    result = OPERATORS[name](*operands, **attrs)
+    try:
+        result = OPERATORS[name](*operands, **attrs)
+    except RLXError as error:
+        named = str(error).startswith(name)
+        raise error if named else error.__class__(f"{name}: {error}") from None
     assert isinstance(result, Node)
     return result
 

@@ -97,5 +97,9 @@ def broadcast_to(node: Node, shape: Any) -> Node:
 def together(*values: Any) -> list[Node]:
     """Operands of an element-wise op: one element type, one shape."""
     nodes = operands(*values)
-    shape = broadcast_shape(*(n.shape for n in nodes))
+    try:
+        shape = broadcast_shape(*(n.shape for n in nodes))
+    except ShapeError:
+        raise ShapeError(f"operands {' and '.join(str(n.type) for n in nodes)} do not broadcast"
+                         + at(user_location())) from None
     return [broadcast_to(n, shape) for n in nodes]
