@@ -27,7 +27,7 @@ def main() -> None:
     x = wrong.param("x", (3,))
     wrong.output("loss", (x * rlx.stop_gradient(x)).sum())  # half of the slope is hidden
     try:
-        rlx.check_grads(wrong, {"x": np.float32([1, 2, 3])}, order=1)
+        rlx.check_grads(wrong, {"x": np.array([1, 2, 3], np.float32)}, order=1)
     except rlx.VerifyError as error:
         print(f"wrong gradient: {error}")
 
@@ -39,7 +39,7 @@ def main() -> None:
     h = rlx.Graph("masked")
     h.output("loss", rlx.where(h.param("x", (2,)) > 0, rlx.log(h.params["x"]), 0.0).sum())
     report = rlx.grad(h, of="loss", singular="report")
-    for point in rlx.singular_report(report, {"x": np.float32([2.0, 0.0])}):
+    for point in rlx.singular_report(report, {"x": np.array([2.0, 0.0], np.float32)}):
         print(f"no cotangent, no contribution: {point}")
 
 

@@ -13,7 +13,7 @@ import rlx_py as rlx
 
 def main() -> None:
     """Write logistic.dot and logistic_grad.dot, and pictures if `dot` is there."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("build"))
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)

@@ -29,8 +29,8 @@ def main() -> None:
     h = rlx.Graph("root")
     h.output("loss", rlx.sqrt(h.input("x", (3,))).sum())  # its slope is infinite at 0
     backward = rlx.compile(rlx.grad(h, of="loss", wrt="x"))
-    print(f"backward: {backward.find_nan(x=np.float32([1, 0, 4]))}")
-    print(f"finite:   {backward.find_nan(x=np.float32([1, 2, 4]))}")
+    print(f"backward: {backward.find_nan(x=np.array([1, 0, 4], np.float32))}")
+    print(f"finite:   {backward.find_nan(x=np.array([1, 2, 4], np.float32))}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Hessian-vector products of an MLP in compiled code, and its sharpest direction from them.
 
-    python examples/hessian_vector.py [--iterations 40]
+    python examples/hessian_vector.py [--iterations 100]
 
 The Hessian has a row for each of the weights; `rlx.hvp` never makes it.
 """
@@ -30,8 +30,8 @@ def network() -> rlx.Graph:
 
 def main() -> None:
     """Check one product against a difference of gradients; then power iteration."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--iterations", type=int, default=40)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--iterations", type=int, default=100)
     iterations = parser.parse_args().iterations
     rng = np.random.default_rng(0)
     g = network()
@@ -44,7 +44,7 @@ def main() -> None:
         out = product(**data, **params, **{f"v_{k}": a for k, a in v.items()})
         return {k: out[f"hvp_{k}"] for k in v}
 
-    v = {k: rng.normal(size=a.shape) for k, a in params.items()}
+    v = {k: np.asarray(rng.normal(size=a.shape)) for k, a in params.items()}
     step = 1e-5
     up, down = (gradient(**data, **{k: a + s * v[k] for k, a in params.items()})
                 for s in (step, -step))

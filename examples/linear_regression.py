@@ -14,7 +14,7 @@ import rlx_py as rlx
 
 def main() -> None:
     """Train, print both solutions and assert that they agree."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=300)
     steps = parser.parse_args().steps
     rng = np.random.default_rng(0)

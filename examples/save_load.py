@@ -19,7 +19,7 @@ def main() -> None:
     x, w = g.input("x", (2, 3)), g.param("w", (3,))
     seen = g.state("seen", (), rlx.i64, init=0)
     g.next("seen", seen + 2)
-    g.output("y", rlx.softmax(x * w) + rlx.constant(np.float32([0.25, 0.5, 0.75])))
+    g.output("y", rlx.softmax(x * w) + rlx.constant(np.array([0.25, 0.5, 0.75], np.float32)))
     text = str(g)
     print(text)
     parsed = rlx.parse(text)

@@ -82,7 +82,7 @@ def worst_error(exe: rlx.Executable, data: dict[str, Array], params: dict[str, A
 
 def main() -> None:
     """Differentiate, compile, compare, and train the starting weights for a few steps."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=2)
     parser.add_argument("--samples", type=int, default=10)
     args = parser.parse_args()

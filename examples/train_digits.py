@@ -2,8 +2,8 @@
 
     python examples/train_digits.py [--seeds 3] [--epochs-mlp 60] [--epochs-cnn 20]
 
-Data: examples/data (UCI optical digits, CC BY 4.0). Each model is trained from each seed with AdamW;
-the loss curves go to build/digits_loss.png where matplotlib is there.
+Data: examples/data (UCI optical digits, CC BY 4.0). Each model is trained from each seed with
+AdamW; the loss curves go to build/digits_loss.png where matplotlib is there.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def draw_losses(curves: dict[str, list[float]], path: Path) -> None:
 
 def main() -> None:
     """Both models from every seed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs-mlp", type=int, default=60)
     parser.add_argument("--epochs-cnn", type=int, default=20)

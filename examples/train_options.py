@@ -59,7 +59,7 @@ def network() -> rlx.Graph:
 
 def main() -> None:
     """Train the same network in four ways."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
     steps = parser.parse_args().steps
     g = network()

@@ -127,7 +127,8 @@ class CompiledFunction:
         self._inputs, self._outputs = interface.inputs, interface.outputs
         self._defaults, self._changed = interface.defaults, interface.changed
 
-    def __call__(self, *, out: Mapping[str, Array] | None = None, **arrays: Any) -> Outputs:
+    # `out` maps names to arrays; typed Any, else type checkers refuse exe(**arrays).
+    def __call__(self, *, out: Any = None, **arrays: Any) -> Outputs:
         """Run on arrays by name, states optional (their initial value). Returns fresh outputs, or
         `out`'s arrays, filled. Nothing given is changed: next values of params and state are lost.
 
@@ -146,8 +147,7 @@ class CompiledFunction:
         return State({k: v.copy() for k, v in values.items()},
                      {k: v.copy() for k, v in self._defaults.items()})
 
-    def step(self, state: State, *, out: Mapping[str, Array] | None = None,
-             **inputs: Any) -> Outputs:
+    def step(self, state: State, *, out: Any = None, **inputs: Any) -> Outputs:
         """Run once on the inputs by name, updating the state's arrays in place."""
         values = self._checked(inputs, self._inputs, {})
         held = state.arrays_for(self)
@@ -190,6 +190,8 @@ class CompiledFunction:
                   values: Mapping[str, Array]) -> dict[str, Array]:
         if out is None:
             return {k: np.empty(t.shape, t.dtype.numpy) for k, t in self._outputs.items()}
+        if not isinstance(out, Mapping):
+            raise ArgumentError(f"out maps names to arrays; it is not {out.__class__.__name__}")
         found: dict[str, Array] = {}
         for name in out:
             if name not in self._outputs:
