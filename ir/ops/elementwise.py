@@ -15,7 +15,7 @@ from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Bitcast, Cast, Expr
 from rlx_py.ir.node import Ask, Chain, Node, Op, register
-from rlx_py.ir.ops.compare import AND, EQ, GE, GT, LT, OR
+from rlx_py.ir.ops.compare import AND, EQ, GE, GT, LT, NOT, OR
 from rlx_py.ir.ops.constant import scalar_of
 from rlx_py.ir.ops.families import (
     NUMERIC,
@@ -227,10 +227,10 @@ TRUNC = elementwise("trunc", np.trunc, None, cost=1)
 
 
 def _pow_base(y: Node, x: Node, p: Node) -> Node | int | None:
-    """p·x^(p−1), which stays differentiable in p; at x = 0 and p = 0 the base is 1, so it is 0."""
+    """p·x^(p−1), which stays differentiable in p; 0 at p = 0 for x = 0 and NaN too, by a base 1."""
     power = scalar_of(p)
     if power is None:
-        singular = AND(EQ(x, fill(x, 0)), EQ(p, fill(p, 0)))
+        singular = AND(NOT(GT(ABS(x), fill(x, 0))), EQ(p, fill(p, 0)))
         return MUL(p, POW(SELECT(singular, fill(x, 1), x), SUB(p, fill(p, 1))))
     if power == 0:
         return None

@@ -13,7 +13,7 @@ from rlx_py.ir.node import Node, at, user_location
 from rlx_py.ir.ops import elementwise as ew
 from rlx_py.ir.ops import special
 from rlx_py.ir.ops.arithmetic import floating, floats_together
-from rlx_py.ir.ops.compare import EQ, GE, LT, OR
+from rlx_py.ir.ops.compare import AND, EQ, GE, OR
 from rlx_py.ir.ops.elementwise import SELECT, fill
 
 # ---- exponentials, logarithms, roots ---------------------------------------------------------
@@ -65,8 +65,9 @@ def logaddexp(x1: Any, x2: Any) -> Node:
     a, b = floats_together(x1, x2)
     first = GE(a, b)
     hi, lo = SELECT(first, a, b), SELECT(first, b, a)
-    infinity = fill(a, math.inf)
-    shift = SELECT(LT(ew.ABS(hi), infinity), hi, fill(a, 0))
+    # Only equal infinities have no difference; a NaN, or a lone infinity above, is in every slope.
+    same = AND(EQ(hi, lo), EQ(ew.ABS(lo), fill(a, math.inf)))
+    shift = SELECT(same, fill(a, 0), hi)
     bottom = fill(a, -math.inf)
     top = SELECT(EQ(hi, bottom), bottom, hi)
     return ew.ADD(top, ew.LOG1P(ew.EXP(ew.SUB(lo, shift))))
