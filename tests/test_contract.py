@@ -15,11 +15,23 @@ from rlx_py.backends.llvm.jit import compile_program
 from rlx_py.backends.llvm.targets import host, named, tile_target
 from rlx_py.ir.copying import walk
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.index import Var
+from rlx_py.ir.index import Var, as_index
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Alloc, Axis, Contract, For, Program, Scope, Store, Tile
+from rlx_py.ir.kernel import (
+    Alloc,
+    Axis,
+    Contract,
+    For,
+    Kernel,
+    Local,
+    Program,
+    Read,
+    Scope,
+    Store,
+    Tile,
+)
 from rlx_py.ir.ops.conv import CONV, CONV_BACKWARD_INPUT, CONV_BACKWARD_WEIGHT
-from rlx_py.ir.types import bf16, f16, f64, i8, i32, i64
+from rlx_py.ir.types import bf16, f16, f32, f64, i8, i32, i64
 from rlx_py.passes.contract import TileTarget, expand_contract
 from rlx_py.passes.contract.target import Limits
 from rlx_py.passes.decompose import decompose
@@ -27,10 +39,10 @@ from rlx_py.passes.expand_math import expand_math
 from rlx_py.passes.lower import lower
 from rlx_py.passes.memory import check_plan, plan_memory
 from rlx_py.passes.schedule import CpuTarget, schedule
-from tests.products import Array, Case, arrays, build, sizes, wanted
+from tests.products import Array, Case, arrays, build, loaded, port, sizes, wanted
 
 # Everything large happens at once: threads, blocks of every dimension, copies.
-SMALL = Limits(thread_work=1, block_work=64, blocks=6, depth_bytes=40, block_bytes=400,
+SMALL = Limits(thread_cycles=1, block_cycles=64, blocks=6, depth_bytes=40, block_bytes=400,
                pack_rows=8, pack_bytes=64, split_depth=1 << 30, vector_depth=1 << 30, short=2)
 TARGET = TileTarget(vector_bytes=16, registers=16, limits=SMALL)
 SPLIT = replace(TARGET, limits=replace(SMALL, split_depth=16, part_depth=8))
@@ -180,6 +192,39 @@ def test_inside_another_loop(axis: Axis) -> None:
                    if isinstance(s, Store | Alloc))
     values = arrays(program)
     assert interpret(loops, values)["out"].tobytes() == interpret(program, values)["out"].tobytes()
+
+
+@pytest.mark.parametrize("k", [5, 300])
+def test_sums_may_be_added_where_windows_overlap(k: int) -> None:
+    images, channels, taps, places = 3, 4, 3, 6
+    n, c, t, p, q = (Var(x, e) for x, e in zip("nctpk", (images, channels, taps, places, k),
+                                               strict=True))
+    a, b, out = (port(x, f32, shape) for x, shape in (
+        ("a", (k, channels, taps)), ("b", (images, k, places)),
+        ("out", (images, channels, taps + places - 1))))
+    acc = Local(f32)
+    place = as_index(n) * (channels * out.shape[2]) + as_index(c) * out.shape[2] + as_index(
+        t) + as_index(p)
+    contract = Contract(
+        (), (c, t), (n, p), (q,),
+        loaded(a.buffer, as_index(q) * (channels * taps) + as_index(c) * taps + as_index(t), f32),
+        loaded(b.buffer, as_index(n) * (k * places) + as_index(q) * places + as_index(p), f32),
+        acc, (Store(out.buffer, place, Read(acc), "add"),))
+    program = Program("overlap", (Kernel("k", (contract,)),), (a, b), (out,))
+    values = arrays(program)
+    expected = np.zeros(out.shape)
+    for tap in range(taps):
+        expected[:, :, tap: tap + places] += np.einsum(
+            "kc,nkp->ncp", values["a"][:, :, tap].astype(np.float64), values["b"])
+    for target in (TARGET, SPLIT, tile_target(host())):
+        loops = expanded(program, target)
+        close(interpret(loops, values)["out"], expected, 3 * k)
+        result = np.zeros(out.shape, np.float32)
+        compile_program(loops, threads=3).run(values, {"out": result})
+        close(result, expected, 3 * k)
+    (loop,) = (s for s in expanded(program, TARGET).kernels[0].body
+               if isinstance(s, For) and s.axis is Axis.PARALLEL)
+    assert 1 < loop.var.extent <= images * channels
 
 
 def convolution(kind: str, batch: int, inputs: int, outputs: int, side: int, taps: int, pad: int,

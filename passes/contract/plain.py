@@ -25,7 +25,7 @@ from rlx_py.ir.kernel import (
 from rlx_py.ir.types import DType
 from rlx_py.passes.block import zero
 from rlx_py.passes.contract.operand import nest
-from rlx_py.passes.contract.plan import is_vector
+from rlx_py.passes.contract.plan import is_vector, meeting
 from rlx_py.passes.contract.shape import Body, body_indices, extents, size, unit_stride
 from rlx_py.passes.contract.target import Limits
 
@@ -42,10 +42,10 @@ def plain_loops(c: Contract, limits: Limits, alone: bool) -> Body:
     outer = tuple(v for v in results if v is not lanes)
     if lanes is not None:
         body = (For(lanes, body, Axis.VECTOR),)
-    work = prod(map(size, (c.batch, c.m, c.n, c.k)))
-    if not alone or work < limits.thread_work or not outer:
+    cycles = prod(map(size, (c.batch, c.m, c.n, c.k))) // 8
+    if not alone or cycles < limits.thread_cycles or not outer or meeting(c):
         return nest(outer, body, Axis.SERIAL)
-    return blocks(outer, body, max(work // limits.block_work, 1))
+    return blocks(outer, body, max(cycles // limits.block_cycles, 1))
 
 
 def lane_variable(c: Contract) -> Var | None:

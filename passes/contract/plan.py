@@ -5,17 +5,19 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 from rlx_py.ir.copying import walk
-from rlx_py.ir.index import Var
+from rlx_py.ir.index import Var, as_index
 from rlx_py.ir.kernel import Contract, Load, Operand, Read, Store
 from rlx_py.ir.types import DType
 from rlx_py.passes.contract.operand import copy_choice, plain_load
 from rlx_py.passes.contract.shape import (
     Cut,
     body_indices,
+    divides,
     divisors,
+    extents,
     size,
     stride,
     unit_stride,
@@ -90,7 +92,7 @@ def oriented(c: Contract, dtype: DType, target: TileTarget) -> Plan:
     """The plan with lanes along n."""
     lanes, limits = target.lanes(dtype), target.limits
     batch, m, n, k = map(size, (c.batch, c.m, c.n, c.k))
-    work = batch * m * n * k
+    work = batch * k * target.cycles(m, n, dtype)
     a, m_from, a_from = _side(c.a, dtype, c.m, c.k, 2 * lanes, lanes, unit=False)
     b, n_from, b_from = _side(c.b, dtype, c.n, c.k, 2 * lanes, lanes, unit=True)
     is_large = m >= limits.pack_rows and k * n * dtype.itemsize > limits.pack_bytes
@@ -103,14 +105,15 @@ def oriented(c: Contract, dtype: DType, target: TileTarget) -> Plan:
     depth = limits.depth_bytes // dtype.itemsize
     k_cut = cut_depth(c.k, max(a_from, b_from), limits.part_depth if parts > 1 else depth)
     parts = ceil(k_cut.full / ceil(k_cut.full / parts))
-    wanted = 1
-    if work >= limits.thread_work:
-        wanted = ceil(min(limits.blocks, max(1, work // limits.block_work)) / (batch * parts))
+    meet = meeting(c)
+    is_parallel = work >= limits.thread_cycles and not meet & {*c.batch}
+    wanted = ceil(min(limits.blocks, work / limits.block_cycles) / (batch * parts))
+    wanted = wanted if is_parallel else 1
     widest = max(1, min(1024, limits.block_bytes // (k_cut.size * dtype.itemsize)))
-    n_cut = cut_wide(c.n, n_from, widest, wanted, lanes, 4 * lanes)
+    n_cut = cut_wide(c.n, n_from, widest, wanted, lanes, 4 * lanes, meet)
     rows, _ = target.tile(m, n_cut.size, dtype)
     m_cut = whole(c.m) if parts > 1 else cut_wide(
-        c.m, m_from, m, ceil(wanted / n_cut.count), rows, rows)
+        c.m, m_from, m, ceil(wanted / n_cut.count), rows, rows, meet)
     rows, cols = target.tile(m_cut.size, n_cut.size, dtype)
     a, b = _shared(a, n_cut.count), _shared(b, m_cut.count)
     blocks = batch * m / m_cut.size * n / n_cut.size
@@ -118,8 +121,7 @@ def oriented(c: Contract, dtype: DType, target: TileTarget) -> Plan:
     cycles += batch * k * (m * _copying(a, c.m, c.k, dtype, lanes)
                            + n * _copying(b, c.n, c.k, dtype, lanes))
     cycles += batch * m * n * _storing(c, lanes)
-    return Plan(c, dtype, m_cut, n_cut, k_cut, rows, cols, a, b, parts,
-                work >= limits.thread_work, cycles)
+    return Plan(c, dtype, m_cut, n_cut, k_cut, rows, cols, a, b, parts, is_parallel, cycles)
 
 
 def _side(operand: Operand, dtype: DType, p: tuple[Var, ...], k: tuple[Var, ...], least: int,
@@ -175,8 +177,10 @@ def _copying(side: Side, p: tuple[Var, ...], k: tuple[Var, ...], dtype: DType, l
 
 def _storing(c: Contract, lanes: int) -> float:
     """Estimated cycles of an epilogue's stores for a result."""
-    stores = [s for s in walk(c.epilogue) if isinstance(s, Store)]
-    return sum(2.0 / lanes if unit_stride(s.index, c.n[-1]) is not None else 2.0 for s in stores)
+    lane = ceil(c.n[-1].extent / lanes) / c.n[-1].extent
+    return sum(
+        (4.0 if s.combine else 2.0) * (1.0 if unit_stride(s.index, c.n[-1]) is None else lane)
+        for s in walk(c.epilogue) if isinstance(s, Store))
 
 
 def destination(c: Contract) -> Store | None:
@@ -207,10 +211,10 @@ def cut_depth(k: tuple[Var, ...], first: int, depth: int) -> Cut:
 
 
 def cut_wide(vars: tuple[Var, ...], first: int, widest: int, count: int, unit: int,
-             least: int) -> Cut:
+             least: int, meet: set[Var]) -> Cut:
     """Blocks of at most `widest` positions, at least `count` of them, that fill units of `unit`.
 
-    No more than that many where they would have fewer than `least` positions.
+    No more than that many where they would have fewer than `least` positions; none that `meet`.
     """
     total = size(vars)
     least = min(least, total, widest)
@@ -226,7 +230,26 @@ def cut_wide(vars: tuple[Var, ...], first: int, widest: int, count: int, unit: i
         enough = min(1.0, cut.size / least)
         return filled * (0.25 + 0.75 * busy) * fits * enough, cut.size
 
-    return max(_cuts(vars, first, unit), key=worth)
+    return max((c for c in _cuts(vars, first, unit) if not meet & {*_across(c)}),
+               key=worth, default=whole(vars))
+
+
+def _across(cut: Cut) -> tuple[Var, ...]:
+    """The variables that differ between blocks."""
+    return cut.vars[: cut.axis + (cut.count > prod(extents(cut.vars[: cut.axis])))]
+
+
+def meeting(c: Contract) -> set[Var]:
+    """Variables of whose values two may reach one element of a store that combines."""
+    found: set[Var] = set()
+    for s in walk(c.epilogue):
+        if isinstance(s, Store) and s.combine:
+            for v in (v for v in (*c.batch, *c.m, *c.n) if v.extent > 1):
+                rest = s.index - as_index(v) * s.index.coefficient(v)
+                low, high = rest.range
+                if divides(s.index, v) or high - low >= abs(s.index.coefficient(v)):
+                    found.add(v)
+    return found
 
 
 def _cuts(vars: tuple[Var, ...], first: int, unit: int) -> Iterator[Cut]:

@@ -18,8 +18,8 @@ MAX_ROWS = 8
 class Limits:
     """From which size on a measure pays; those of sums change bits, so no machine has its own."""
 
-    thread_work: int = 1 << 17  # multiply-adds from which a second thread pays
-    block_work: int = 1 << 15  # multiply-adds of the least block that a thread takes
+    thread_cycles: int = 20_000  # estimated cycles from which a second thread pays
+    block_cycles: int = 2_000  # of the least block that a thread takes
     blocks: int = 16  # blocks a product is cut into, so that as many threads have work
     depth_bytes: int = 2048  # of a row of A in a block of k: 8 rows, a panel of B fit L1
     block_bytes: int = 512 << 10  # of a block of B: half of a second-level cache

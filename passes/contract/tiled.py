@@ -39,7 +39,7 @@ from rlx_py.passes.contract.operand import (
     padded,
     panels,
 )
-from rlx_py.passes.contract.plan import Plan, Side, Use, destination
+from rlx_py.passes.contract.plan import Plan, Side, Use, destination, meeting
 from rlx_py.passes.contract.shape import Binding, Body, Cut, extents, origin, size, stride
 from rlx_py.passes.contract.target import TileTarget
 
@@ -80,7 +80,7 @@ class Tiled:
         self.plan, self.alone = plan, alone
         self.c = plan.contract
         self.lanes = target.lanes(plan.dtype)
-        self.thread_work = target.limits.thread_work
+        self.thread_cycles = target.limits.thread_cycles
         self.scratch: list[Buffer] = []
         self.a = self._source(plan.a, plan.m, plan.rows)
         self.b = self._source(plan.b, plan.n, plan.cols)
@@ -182,7 +182,7 @@ class Tiled:
                 copy = self._copy(source, batch, p, k, to)
                 body += self._guarded(p_at, k_at, p, k, copy)
         elements = shape[0] * cut.size * cut.count * size(self.c.k)
-        return For(var, tuple(body), self._axis(elements * 4 >= self.thread_work))
+        return For(var, tuple(body), self._axis(elements >= 2 * self.thread_cycles))
 
     # ---- results -------------------------------------------------------------------------------
 
@@ -231,7 +231,8 @@ class Tiled:
                 sums = Sums(out, ZERO, plan.parts, plan.m.size * self.row)
                 body += self._guarded(m_at, n_at, m, n, self._epilogue(batch, m, n, row, 1, sums))
         work = size(self.c.m) * size(self.c.n) * self.blocks[0] * plan.parts
-        return For(var, tuple(body), self._axis(work >= self.thread_work))
+        is_parallel = work >= 8 * self.thread_cycles and not meeting(self.c) & {*self.c.m}
+        return For(var, tuple(body), self._axis(is_parallel))
 
     def _epilogue(self, batch: Index, m: Piece, n: Piece, first: Index, rows: int,
                   sums: Sums) -> Body:
