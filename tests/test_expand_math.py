@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import ml_dtypes
@@ -163,15 +164,13 @@ def test_accumulators_keep_f32(dtype: DType, kind: Any) -> None:
     assert got[0] == kind(5000)
 
 
-ORDERED = ("polygamma", "sinc_derivative")
-
-
 def function_program(name: str, dtype: DType) -> Program:
     """A function of every element."""
     make, i, body = Maker(), Var("i", 113), list[Stmt]()
-    count = 2 if name in ("pow", "atan2") else 1
-    inputs = tuple(let(body, Load(make.input(dtype, 113), as_index(i))) for _ in range(count))
-    attrs = (("n", 2),) if name in ORDERED else ()
+    parameters = set(signature(APPROXIMATIONS[name]).parameters) - {"s", "dtype"}
+    inputs = tuple(let(body, Load(make.input(dtype, 113), as_index(i)))
+                   for _ in parameters - {"n"})
+    attrs = (("n", 2),) if "n" in parameters else ()
     y = let(body, Apply(name, inputs, dtype, attrs))
     body.append(Store(make.output(dtype, 113), as_index(i), y))
     return make.program(For(i, tuple(body), Axis.VECTOR))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import llvmlite.ir as ll
 
+from rlx_py.backends.llvm.convert import cast
 from rlx_py.backends.llvm.frame import PTR, Frame, numbers
-from rlx_py.backends.llvm.scalars import I8, I32, I64, cast, like, memory_type, splat
+from rlx_py.backends.llvm.scalars import I8, I32, I64, like, memory_type, splat
 from rlx_py.ir.index import Atom, Dynamic, Index, Quotient, Remainder, Var, atoms
 from rlx_py.ir.kernel import Buffer, Read
 from rlx_py.ir.lanes import index_varies, lane_offsets

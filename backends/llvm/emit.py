@@ -5,10 +5,11 @@ from __future__ import annotations
 import llvmlite.ir as ll
 
 from rlx_py.backends.llvm.address import element_pointer, index_value, lane_index, offsets
+from rlx_py.backends.llvm.convert import bitcast, cast
 from rlx_py.backends.llvm.frame import VOID, Frame, numbers
 from rlx_py.backends.llvm.memory import load, store
 from rlx_py.backends.llvm.outline import parallel_loop
-from rlx_py.backends.llvm.scalars import I64, apply, bitcast, cast, splat
+from rlx_py.backends.llvm.scalars import I64, apply, splat
 from rlx_py.backends.llvm.tile import (
     CopySpec,
     DotSpec,

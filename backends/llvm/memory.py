@@ -5,19 +5,18 @@ from __future__ import annotations
 import llvmlite.ir as ll
 
 from rlx_py.backends.llvm.address import element_pointer, lane_pointers, offsets
+from rlx_py.backends.llvm.convert import from_memory, to_memory
 from rlx_py.backends.llvm.frame import VOID, Frame, numbers
 from rlx_py.backends.llvm.scalars import (
     I32,
     Literal,
     apply,
-    from_memory,
     intrinsic,
     lanes_of,
     like,
     memory_type,
     splat,
     suffix,
-    to_memory,
 )
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Buffer, Load, Store

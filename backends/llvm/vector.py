@@ -17,7 +17,7 @@ from rlx_py.backends.llvm.scalars import (
     splat,
 )
 from rlx_py.ir.errors import BackendError
-from rlx_py.ir.kernel import For, Local, Stmt
+from rlx_py.ir.kernel import For, IndexValue, Let, Local, Stmt
 from rlx_py.ir.lanes import (
     PARTIALS,
     buffers_of,
@@ -74,7 +74,11 @@ def vector_loop(f: Frame, loop: For, emit_body: EmitBody) -> None:
 
 
 def _lane_count(f: Frame, loop: For, varying: set[Local], combines: bool) -> int:
-    sizes = [x.dtype.itemsize for x in varying] + [b.dtype.itemsize for b in buffers_of(loop)]
+    # Positions are wide but few: they may take two registers where the values fill one.
+    positions = {s.local for s in walk(loop.body)
+                 if isinstance(s, Let) and isinstance(s.expr, IndexValue)}
+    sizes = [x.dtype.itemsize for x in varying - positions]
+    sizes += [b.dtype.itemsize for b in buffers_of(loop)]
     width = REDUCTION_BYTES if combines else f.unit.target.vector_bytes
     most = 1 << (loop.var.extent - 1).bit_length()
     return max(1, min(width // max(sizes, default=1), most, PARTIALS))
