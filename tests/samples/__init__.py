@@ -1,0 +1,21 @@
+"""Sample calls of every op in the registry: shapes and values on which mistakes show."""
+
+from __future__ import annotations
+
+from samples import elementwise, folds, layers, movement, positions
+from samples.sample import Sample
+
+SAMPLES: tuple[Sample, ...] = (
+    *elementwise.SAMPLES, *movement.SAMPLES, *folds.SAMPLES, *positions.SAMPLES, *layers.SAMPLES)
+
+# Ops that are no computation of their own, and where they are tested.
+EXEMPT = {
+    "leaf": "an input, param or state: every graph has them",
+    "tuple": "several results as one: test_transforms",
+    "project": "one of several results: every sample of an op with several",
+}
+
+
+def samples_of(name: str) -> list[Sample]:
+    """The samples of an op."""
+    return [s for s in SAMPLES if s.op.name == name]

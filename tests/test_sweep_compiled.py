@@ -1,0 +1,42 @@
+"""Every op of the registry, compiled, in every element type it takes, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from samples import SAMPLES, samples_of
+from samples.sample import Sample, add_sample
+from sweep import assert_near, fresh, run_compiled, same_bits, with_gradients
+
+from rlx_py.ir.evaluate import evaluate
+from rlx_py.ir.graph import Graph
+from rlx_py.ir.node import OPS
+from rlx_py.ir.types import DType, f32, f64
+
+# Every how many samples of an op are compiled: each in f32, and a third in the rarer types.
+STRIDES = {f32: 1, f64: 2}
+
+
+def groups() -> dict[tuple[str, DType], list[Sample]]:
+    """The samples by op and element type: one graph each, because a compilation takes long."""
+    found: dict[tuple[str, DType], list[Sample]] = {}
+    for s in SAMPLES:
+        for dtype in s.dtypes():
+            found.setdefault((s.op.name, dtype), []).append(s)
+    return {key: group[::STRIDES.get(key[1], 3)] for key, group in found.items()}
+
+
+GROUPS = groups()
+
+
+@pytest.mark.parametrize("name,dtype", GROUPS, ids=str)
+def test_native_code_is_the_oracle(name: str, dtype: DType) -> None:
+    g, feed = Graph(f"{name}_{dtype}"), {}
+    for s in GROUPS[name, dtype]:
+        add_sample(g, s, dtype, f"{s.name}.")
+        feed.update(s.feed(dtype, f"{s.name}."))
+    whole = with_gradients(g)
+    values: dict[str, Any] = {**feed, **fresh(whole, g, np.random.default_rng(3))}
+    assert_near(run_compiled(whole, values), evaluate(whole, values), f"{name} {dtype}")

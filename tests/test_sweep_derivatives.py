@@ -1,0 +1,54 @@
+"""Derivatives of every op of the registry: transposition, central differences, second order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from samples import SAMPLES
+from samples.sample import Sample
+from sweep import check_differences, check_transpose
+
+from rlx_py.ir.graph import Graph
+from rlx_py.ir.node import Op
+from rlx_py.ir.types import f64
+
+SMOOTH = [s for s in SAMPLES if s.differentiable]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+def test_no_differentiable_op_is_left_out() -> None:
+    checked = {s.op.name for s in SMOOTH}
+    assert not {s.op.name for s in SAMPLES if s.op.differentiable} - checked - {"cast"}
+
+
+@pytest.mark.parametrize("s", SMOOTH, ids=str)
+def test_reverse_mode_is_the_transpose_of_forward_mode(s: Sample,
+                                                       rng: np.random.Generator) -> None:
+    check_transpose(s.graph(), s.feed(), rng)
+
+
+@pytest.mark.parametrize("s", SMOOTH, ids=str)
+def test_two_orders_of_derivatives_are_central_differences(s: Sample,
+                                                           rng: np.random.Generator) -> None:
+    g, feed = s.graph(), s.feed()
+    backward = check_differences(g, feed, rng)
+    cts = {k: rng.standard_normal(n.shape) for k, n in backward.inputs.items() if k not in g.inputs}
+    check_transpose(backward, {**feed, **cts}, rng)
+    check_differences(backward, {**feed, **cts}, rng)
+
+
+def test_a_wrong_rule_is_seen(rng: np.random.Generator) -> None:
+    """Both modes agree on half of the derivative of x²."""
+    half = Op("half", lambda x: x, lambda x: x * x,
+              vjp=lambda node, ct, chain: (ct * node.inputs[0],),
+              jvp=lambda node, ts, chain: ts[0] * node.inputs[0])
+    g = Graph()
+    g.output("y", half(g.input("x", (3,), f64)))
+    feed = {"x": rng.standard_normal(3)}
+    check_transpose(g, feed, rng)
+    with pytest.raises(AssertionError):
+        check_differences(g, feed, rng)
