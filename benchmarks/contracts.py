@@ -30,6 +30,8 @@ ROUNDS = 25
 ROUND_SECONDS = 4e-3
 
 Tensor = Any
+weight_gradient: Callable[..., Tensor] = gradients.conv2d_weight
+input_gradient: Callable[..., Tensor] = gradients.conv2d_input
 Run = Callable[[], object]
 Clock = Callable[[], float]
 
@@ -80,10 +82,10 @@ def convolutions(batch: int, inputs: int, outputs: int, side: int, taps: int, pa
                lambda a, b: torch.conv2d(a, b, padding=pad))
     yield Case(f"conv dW {name}", (x, y),
                lambda a, b: CONV_BACKWARD_WEIGHT(a, b, size=w[2:], **line),
-               lambda a, b: gradients.conv2d_weight(a, w, b, padding=pad))
+               lambda a, b: weight_gradient(a, w, b, padding=pad))
     yield Case(f"conv dX {name}", (y, w),
                lambda a, b: CONV_BACKWARD_INPUT(a, b, shape=x[2:], **line),
-               lambda a, b: gradients.conv2d_input(x, b, a, padding=pad))
+               lambda a, b: input_gradient(x, b, a, padding=pad))
 
 
 def cases() -> Iterator[Case]:
