@@ -94,6 +94,7 @@ class Fusion:
         self.stored: set[Node] = set()
         self.inline_cost: dict[Node, int] = {}
         self._choose_stored()
+        self._frontiers: dict[Node, list[Node]] = {}
         self.groups: list[Group] = []
         self.group_of: dict[Node, Group] = {}
         self.reads: dict[Node, list[tuple[Node, Place]]] = {}
@@ -233,6 +234,12 @@ class Fusion:
 
     def frontier(self, node: Node) -> list[Node]:
         """The stored nodes a stored node reads."""
+        known = self._frontiers.get(node)
+        if known is None:
+            known = self._frontiers[node] = self._frontier(node)
+        return known
+
+    def _frontier(self, node: Node) -> list[Node]:
         found: dict[Node, None] = {}
         seen: set[Node] = set()
         work = list(node.inputs)

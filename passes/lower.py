@@ -52,6 +52,7 @@ class Lowering:
         self.last: list[Kernel] = []  # copies into what could not be updated in place
         self.order: list[tuple[Group, Group]] = []
         self.escaping = self._escaping()
+        self.readers = self._readers()
         self.inputs = [self._leaf_port(name, n) for name, n in graph.leaves.items()]
         for n in self.fusion.nodes:
             if n.op is CONSTANT and not inline_scalar(n):
@@ -88,6 +89,15 @@ class Lowering:
             if group.loops is not None:
                 found.add(group.loops)
         return found
+
+    def _readers(self) -> dict[Node, list[Group]]:
+        """The groups that read each leaf."""
+        found: dict[Node, dict[int, Group]] = {}
+        for node, group in self.fusion.group_of.items():
+            for leaf in self.fusion.frontier(node):
+                if leaf.op is LEAF:
+                    found.setdefault(leaf, {})[group.number] = group
+        return {leaf: list(groups.values()) for leaf, groups in found.items()}
 
     def _output_port(self, name: str, node: Node) -> Port:
         buffer = Buffer(f"{name}", node.dtype, node.size, Scope.EXTERNAL)
@@ -128,9 +138,7 @@ class Lowering:
         if group is None or group.loops is not None or not self._reads_only_itself(
                 leaf, node, group):
             return False
-        readers = {self.fusion.group_of[u].number: self.fusion.group_of[u]
-                   for u in self.fusion.group_of if leaf in self.fusion.frontier(u)}
-        others = [g for g in readers.values() if g is not group]
+        others = [g for g in self.readers.get(leaf, ()) if g is not group]
         if any(g.above & group.bit for g in others):
             return False
         above = group.above
