@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx_py.backends.llvm.jit import compile_program
+from rlx_py.backends.llvm.targets import Target
 from rlx_py.ir.index import Index, Var, as_index
 from rlx_py.ir.interpret import interpret
 from rlx_py.ir.kernel import Axis as Axis
@@ -138,10 +139,10 @@ def arrays_of(program: Program, seed: int = 0, *, special: bool = True) -> dict[
             for n, p in enumerate(program.inputs)}
 
 
-def run_native(program: Program, arrays: dict[str, Array], *,
-               threads: int | None = 1) -> dict[str, Array]:
+def run_native(program: Program, arrays: dict[str, Array], *, threads: int | None = 1,
+               target: Target | None = None) -> dict[str, Array]:
     """Outputs of the compiled program; they start as −1 or true, so that gaps show."""
-    compiled = compile_program(program, threads=threads)
+    compiled = compile_program(program, target=target, threads=threads)
     out = {p.name: np.full(p.shape, -1).astype(p.buffer.dtype.numpy)
            for p in program.outputs}
     compiled.run(arrays, out)
