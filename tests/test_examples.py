@@ -1,0 +1,41 @@
+"""Every example runs, warnings as errors, and prints what it is there to show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from documents import ROOT, run_python
+
+EXAMPLES = {p.name: p for p in sorted((ROOT / "examples").glob("*.py"))}
+ARGUMENTS = {
+    "train_digits.py": ["--seeds", "1", "--epochs-mlp", "3", "--epochs-cnn", "1"],
+    "second_order.py": ["--tasks", "1", "--samples", "3"],
+    "train_options.py": ["--steps", "40"],
+    "export_mlp.py": ["--epochs", "2"],
+}
+PRINTS = {
+    "checks.py": ["agree with central differences", "wrong gradient: order 1", "checks.py:",
+                  "log: 1 elements"],
+    "draw_graph.py": ["logistic.dot", "logistic_grad.dot"],
+    "export_mlp.py": ["bytes of object file"],
+    "find_nan.py": ["forward:  nan in sqrt", "in the backward of sqrt", "find_nan.py:",
+                    "finite:   None"],
+    "hessian_vector.py": ["largest eigenvalue"],
+    "linear_regression.py": ["largest difference"],
+    "save_load.py": ['graph "scaled"', "same bits"],
+    "second_order.py": ["worst relative error"],
+    "train_digits.py": ["mlp: mean test accuracy 0.", "cnn: mean test accuracy 0.", "us a step"],
+    "train_options.py": ["an optimiser and a schedule of your own", "unchanged ['embed.table']"],
+}
+
+
+def test_every_example_has_its_expectations() -> None:
+    assert list(EXAMPLES) == sorted(PRINTS)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_runs(name: str, tmp_path: Path) -> None:
+    printed = run_python([str(EXAMPLES[name]), *ARGUMENTS.get(name, [])], tmp_path)
+    for part in PRINTS[name]:
+        assert part in printed, printed
