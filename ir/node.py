@@ -239,6 +239,10 @@ class Node:
     def __ror__(self, other: Any) -> Node: return _apply("bitwise_or", other, self)
     def __xor__(self, other: Any) -> Node: return _apply("bitwise_xor", self, other)
     def __rxor__(self, other: Any) -> Node: return _apply("bitwise_xor", other, self)
+    def __lshift__(self, other: Any) -> Node: return _apply("left_shift", self, other)
+    def __rlshift__(self, other: Any) -> Node: return _apply("left_shift", other, self)
+    def __rshift__(self, other: Any) -> Node: return _apply("right_shift", self, other)
+    def __rrshift__(self, other: Any) -> Node: return _apply("right_shift", other, self)
     def __invert__(self) -> Node: return _apply("invert", self)
 
     @property

@@ -214,6 +214,6 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None,
 
 OPERATORS.update({
     "bitwise_and": bitwise_and, "bitwise_or": bitwise_or, "bitwise_xor": bitwise_xor,
-    "greater": greater, "greater_equal": greater_equal, "invert": invert, "less": less,
-    "less_equal": less_equal,
+    "greater": greater, "greater_equal": greater_equal, "invert": invert,
+    "left_shift": left_shift, "less": less, "less_equal": less_equal, "right_shift": right_shift,
 })
