@@ -17,6 +17,13 @@ from rlx_py.ir.ops import movement as m
 from rlx_py.ir.ops import reduce as r
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.contract import CONTRACT
+from rlx_py.ir.ops.cumulative import CUMPROD, CUMSUM, LINEAR_RECURRENCE
+from rlx_py.ir.ops.index import GATHER, MODES, SCATTER_ADD
+from rlx_py.ir.ops.norm import LAYER_NORM
+from rlx_py.ir.ops.scatter import SCATTER_SET
+from rlx_py.ir.ops.softmax import LOG_SOFTMAX, SOFTMAX
+from rlx_py.ir.ops.statistics import NORM, VARIANCE
+from rlx_py.ir.ops.windows import FOLD, WINDOWS
 from rlx_py.ir.types import DType, f64
 
 LARGEST = 200
@@ -26,15 +33,22 @@ BINARY = (e.ADD, e.SUB, e.MUL, e.MUL, e.DIV, e.MAX, e.MIN, e.GUARDED_MUL)
 Step = Callable[[random.Random, list[Node], Node], Node]
 
 
-def random_graph(seed: int, dtype: DType = f64, steps: int = 14) -> Graph:
-    """A graph of float inputs x0 … x2 and s, and outputs y0 and y1; the same for the same seed."""
+def random_graph(seed: int, dtype: DType = f64, steps: int = 14, *, count: int | None = None,
+                 indexed: bool = False) -> Graph:
+    """A graph of float inputs x0 … x2 and s, and outputs y0 and y1; the same for the same seed.
+
+    count: how many steps, of which a smaller number are the first, so that a failure shrinks.
+    indexed: gathers, scatters, running sums, windows and composites too.
+    """
     rng = random.Random(seed)
+    table = [*STEPS, *INDEXED] if indexed else STEPS
+    weights = [*WEIGHTS, *[6] * len(INDEXED)] if indexed else WEIGHTS
     g = Graph(f"random{seed}")
     pool = [g.input(f"x{i}", _shape(rng), dtype) for i in range(3)]
     pool.append(g.input("s", (), dtype))
-    for _ in range(rng.randint(3, steps)):
+    for _ in range(rng.randint(3, steps) if count is None else count):
         x = rng.choice(pool)
-        made = rng.choices(STEPS, WEIGHTS)[0](rng, pool, x)
+        made = rng.choices(table, weights)[0](rng, pool, x)
         pool.append(made if made.size <= LARGEST else x)
     for i, node in enumerate(pool[-2:]):
         g.output(f"y{i}", node)
@@ -166,3 +180,67 @@ def _contract(rng: random.Random, pool: list[Node], x: Node) -> Node:
 STEPS: list[Step] = [_unary, _binary, _power, _select, _reshape, _transpose, _broadcast, _slice,
                      _pad, _concat, _reverse, _reduce, _contract]
 WEIGHTS = [25, 20, 5, 5, 7, 7, 7, 6, 4, 3, 2, 6, 3]
+
+
+# ---- positions, running sums, windows and composites -------------------------------------------
+
+
+def _line(rng: random.Random, x: Node) -> int | None:
+    """An axis that is not empty, if there is one."""
+    axes = [i for i, d in enumerate(x.shape) if d]
+    return rng.choice(axes) if axes else None
+
+
+def _places(rng: random.Random, size: int, mode: str) -> Node:
+    low, high = (0, size - 1) if mode == "error" else (-2, size + 1)
+    drawn = [rng.randint(low, high) for _ in range(rng.randint(0, 4))]
+    return constant(np.array(drawn, rng.choice([np.int32, np.int64])))
+
+
+def _gather(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    axis, mode = _line(rng, x), rng.choice(MODES)
+    if axis is None:
+        return x
+    return GATHER(x, _places(rng, x.shape[axis], mode), axis=axis, mode=mode)
+
+
+def _scatter(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    axis, mode = _line(rng, x), rng.choice(MODES)
+    if axis is None:
+        return x
+    idx = _places(rng, x.shape[axis], mode)
+    update = GATHER(x, idx, axis=axis, mode="clip")
+    op = rng.choice([SCATTER_ADD, SCATTER_SET])
+    return op(_alike(rng, pool, x), idx, update, axis=axis, mode=mode)
+
+
+def _running(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    axis, reverse = _line(rng, x), rng.choice([False, True])
+    if axis is None:
+        return x
+    if rng.random() < 0.3:
+        return LINEAR_RECURRENCE(e.TANH(x), _alike(rng, pool, x), axis=axis, reverse=reverse)
+    return rng.choice([CUMSUM, CUMPROD])(x, axis=axis, reverse=reverse,
+                                         exclusive=rng.choice([False, True]))
+
+
+def _windows(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    if not x.rank or not x.shape[-1]:
+        return x
+    size = rng.randint(1, x.shape[-1])
+    attrs = {"size": (size,), "stride": (rng.randint(1, 2),), "dilation": (1,)}
+    found = WINDOWS(x, **attrs)
+    return rng.choice([found, FOLD(found, shape=x.shape[-1:], **attrs)])
+
+
+def _composite(rng: random.Random, pool: list[Node], x: Node) -> Node:
+    axis = _line(rng, x)
+    if axis is None:
+        return x
+    made = [lambda: SOFTMAX(x, axis=axis), lambda: LOG_SOFTMAX(x, axis=axis),
+            lambda: VARIANCE(x, axes=(axis,), ddof=0), lambda: NORM(x, axes=(axis,)),
+            lambda: LAYER_NORM(x, axes=(axis,), eps=0.1, weight=False, bias=False)]
+    return rng.choice(made)() if x.size else x
+
+
+INDEXED: list[Step] = [_gather, _scatter, _running, _windows, _composite]
