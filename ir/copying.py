@@ -15,6 +15,7 @@ from rlx_py.ir.kernel import (
     For,
     If,
     IndexValue,
+    Invoke,
     Let,
     Load,
     Local,
@@ -79,6 +80,8 @@ class Copier:
             return Load(e.buffer, self.index(e.index), self._guard(e.guard))
         if isinstance(e, Apply):
             return Apply(e.op, tuple(map(self.value, e.args)), e.dtype, e.attrs)
+        if isinstance(e, Invoke):
+            return Invoke(e.function, tuple(map(self.value, e.args)))
         if isinstance(e, Cast | Bitcast):
             return type(e)(self.value(e.arg), e.dtype)
         if isinstance(e, IndexValue):
@@ -176,7 +179,7 @@ def reads(s: Stmt) -> list[Local]:
     values: list[Value | None] = []
     if isinstance(s, Let):
         e = s.expr
-        if isinstance(e, Apply):
+        if isinstance(e, Apply | Invoke):
             values += e.args
         elif isinstance(e, Cast | Bitcast):
             values.append(e.arg)

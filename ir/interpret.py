@@ -23,8 +23,10 @@ from rlx_py.ir.kernel import (
     Contract,
     Expr,
     For,
+    Function,
     If,
     IndexValue,
+    Invoke,
     Let,
     Load,
     Local,
@@ -37,6 +39,7 @@ from rlx_py.ir.kernel import (
     Store,
     Strided,
     Tile,
+    Value,
     While,
 )
 from rlx_py.ir.lanes import greatest, identity, partials, reductions
@@ -240,12 +243,22 @@ class _Machine:
                 return self.buffer(buffer)[self.place(buffer, index)]
             case Apply(op, args, dtype, attrs):
                 return apply_scalar(op, [self.value(a) for a in args], dtype, dict(attrs))
+            case Invoke(function, args):
+                return self.call(function, args)
             case Cast(arg, dtype):
                 return convert(self.value(arg), dtype)
             case Bitcast(arg, dtype):
                 return np.asarray(self.value(arg)).view(dtype.numpy)[()]
             case IndexValue(index, dtype):
                 return convert(np.int64(self.index(index)), dtype)
+
+    def call(self, function: Function, args: Sequence[Value]) -> Any:
+        """The result of a function."""
+        values = [self.value(a) for a in args]
+        self.locals.update(zip(function.parameters, values, strict=True))
+        for let in function.body:
+            self.locals[let.local] = self.value(let.expr)
+        return self.value(function.result)
 
     def buffer(self, buffer: Buffer) -> Array:
         """The memory of a buffer."""

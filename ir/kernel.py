@@ -180,7 +180,39 @@ class IndexValue:
         return f"index.{self.dtype}({self.index})"
 
 
-Expr = Const | Read | Load | Apply | Cast | Bitcast | IndexValue
+@dataclass(frozen=True, eq=False)
+class Function:
+    """Straight-line scalar code that many places call: its statements are Lets over parameters.
+
+    Functions of one name are the same function.
+    """
+
+    name: str
+    parameters: tuple[Local, ...]
+    body: tuple[Let, ...]
+    result: Value
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Invoke:
+    """The result of a function on arguments."""
+
+    function: Function
+    args: tuple[Value, ...]
+
+    @property
+    def dtype(self) -> DType:
+        """The element type of the function's result."""
+        return self.function.result.dtype
+
+    def __repr__(self) -> str:
+        return f"{self.function}({', '.join(map(repr, self.args))})"
+
+
+Expr = Const | Read | Load | Apply | Cast | Bitcast | IndexValue | Invoke
 
 # ---- statements ------------------------------------------------------------------------------
 

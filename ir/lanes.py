@@ -18,6 +18,7 @@ from rlx_py.ir.kernel import (
     Expr,
     For,
     IndexValue,
+    Invoke,
     Let,
     Load,
     Local,
@@ -90,7 +91,7 @@ def reductions(loop: For) -> dict[Local, str]:
 
 def reads(expr: Expr) -> list[Value]:
     """The values an expression reads, its guard included."""
-    if isinstance(expr, Apply):
+    if isinstance(expr, Apply | Invoke):
         return list(expr.args)
     if isinstance(expr, Cast | Bitcast):
         return [expr.arg]

@@ -8,6 +8,7 @@ was stored and what was fused.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from rlx_py.ir.errors import DTypeError
@@ -19,8 +20,10 @@ from rlx_py.ir.kernel import (
     Contract,
     Expr,
     For,
+    Function,
     If,
     IndexValue,
+    Invoke,
     Let,
     Load,
     Local,
@@ -39,6 +42,8 @@ from rlx_py.passes.narrow import narrow, round_to, to_odd, widen
 from rlx_py.passes.record import Recorder
 
 Attrs = tuple[tuple[str, Any], ...]
+LARGE = 48  # statements from which a function is called, so that code stays small
+COPIES = 1024  # statements of functions that a kernel holds before it calls them
 
 # Results of these are representable where the operands are.
 EXACT = frozenset(("neg", "abs", "min", "max", "select", "copysign", "floor", "ceil", "round",
@@ -49,6 +54,16 @@ def expand_math(program: Program) -> Program:
     """The same program in operations that a machine has; bits of results stay as defined."""
     kernels = tuple(replace(k, body=_Expander().body(k.body)) for k in program.kernels)
     return replace(program, kernels=kernels)
+
+
+@cache
+def function_of(op: str, dtype: DType, attrs: Attrs, arity: int) -> Function:
+    """The polynomial of a function, once for all that call it."""
+    parameters = tuple(Local(dtype, "x") for _ in range(arity))
+    record = Recorder([])
+    result = APPROXIMATIONS[op](record, *map(Read, parameters), dtype.name, **dict(attrs))
+    tail = "".join(f"_{value}" for _, value in attrs)
+    return Function(f"{op}{tail}_{dtype}", parameters, record.lets, result)
 
 
 def is_narrow(dtype: DType) -> bool:
@@ -68,6 +83,7 @@ class _Expander:
         self.wide: list[dict[Local, Value]] = [{}]
         self.bits: list[dict[Local, Value]] = [{}]
         self.accumulators: dict[Local, Local] = {}
+        self.copied = 0  # statements of functions written out in this kernel
 
     def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """The statements of a body of its own."""
@@ -176,6 +192,10 @@ class _Expander:
         dtype = args[-1].dtype
         if dtype not in (f32, f64):
             raise DTypeError(f"{op} takes a float, not {dtype}")
+        shared = function_of(op, dtype, attrs, len(args))
+        self.copied += len(shared.body)
+        if len(shared.body) > LARGE or self.copied > COPIES:
+            return self.record.let(Invoke(shared, args))
         value: Value = approximation(self.record, *args, dtype.name, **dict(attrs))
         return value
 
@@ -192,6 +212,8 @@ class _Expander:
                 return dtype, s.let(Bitcast(s.let(Bitcast(bits, u16)), dtype))
             case IndexValue():
                 return f32, round_to(s, s.let(replace(expr, dtype=f32)), dtype.name)
+            case Invoke(function):
+                raise DTypeError(f"{function} computes in f32, not {dtype}")
             case Cast(arg):
                 return f32, self.converted(arg, dtype)
             case Apply("select", (condition, a, b)) if self.has_bits(a) and self.has_bits(b):

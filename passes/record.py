@@ -24,6 +24,11 @@ class Recorder:
         self.body.append(Let(local, expr))
         return Read(local)
 
+    @property
+    def lets(self) -> tuple[Let, ...]:
+        """What was recorded, of which every statement is a Let."""
+        return tuple(s for s in self.body if isinstance(s, Let))
+
     def _like(self, op: str, *args: Value) -> Value:
         return self.let(Apply(op, args, args[-1].dtype))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx_py.ir.index import Var
-from rlx_py.ir.kernel import Axis, Buffer, Const, Local, Scope
+from rlx_py.ir.kernel import Axis, Buffer, Const, Function, Local, Scope
 from rlx_py.ir.types import DType
 
 # Values that are their own key.
@@ -40,6 +40,8 @@ class Canonical:
             return ("const", part.dtype.name, np.asarray(part.value).tobytes())
         if kind is Var:
             return ("var", self.vars.setdefault(part, len(self.vars)), part.extent)
+        if kind is Function:
+            return ("function", part.name)
         if kind is Buffer:
             number = self.buffers.setdefault(part, len(self.buffers))
             return ("buffer", number, part.dtype.name, part.scope, part.size)

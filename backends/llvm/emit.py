@@ -9,7 +9,7 @@ from rlx_py.backends.llvm.convert import bitcast, cast
 from rlx_py.backends.llvm.frame import VOID, Frame, numbers
 from rlx_py.backends.llvm.memory import load, store
 from rlx_py.backends.llvm.outline import parallel_loop
-from rlx_py.backends.llvm.scalars import I64, apply, splat
+from rlx_py.backends.llvm.scalars import I64, aligned, apply, lanes_of, scalar_type, splat
 from rlx_py.backends.llvm.tile import (
     CopySpec,
     DotSpec,
@@ -31,8 +31,10 @@ from rlx_py.ir.kernel import (
     Const,
     Expr,
     For,
+    Function,
     If,
     IndexValue,
+    Invoke,
     Let,
     Load,
     Read,
@@ -84,12 +86,39 @@ def emit_expr(f: Frame, expr: Expr) -> ll.Value:
         case Apply(op, args):
             # Of select(condition, x, y) the chosen operands decide; elsewhere all are alike.
             return apply(f.b, op, args[-1].dtype, [f.value(a) for a in args])
+        case Invoke(function, args):
+            return _invoke(f, function, [f.value(a) for a in args])
         case Cast(arg, dtype):
             return cast(f.b, f.value(arg), arg.dtype, dtype)
         case Bitcast(arg, dtype):
             return bitcast(f.b, f.value(arg), arg.dtype, dtype)
         case IndexValue():
             return _index_number(f, expr)
+
+
+def _invoke(f: Frame, function: Function, args: list[ll.Value]) -> ll.Value:
+    """A call of the function's one copy for this many lanes."""
+    args = aligned(f.b, args)
+    lanes = lanes_of(args[0])
+    key = (function.name, lanes)
+    code = f.unit.functions.get(key)
+    if code is None:
+        code = f.unit.functions[key] = _scalar_function(f, function, [a.type for a in args])
+    return f.b.call(code, args)
+
+
+def _scalar_function(f: Frame, function: Function, types: list[ll.Type]) -> ll.Function:
+    vector = isinstance(types[0], ll.VectorType)
+    scalar = scalar_type(function.result.dtype)
+    result = ll.VectorType(scalar, types[0].count) if vector else scalar
+    code = f.unit.function(function.name, ll.FunctionType(result, types))
+    inner = Frame(f.unit, code)
+    inner.values.update(zip(function.parameters, code.args, strict=True))
+    for let in function.body:
+        inner.values[let.local] = emit_expr(inner, let.expr)
+    value = inner.value(function.result)
+    inner.finish(splat(inner.b, value, types[0].count) if vector else value)
+    return code
 
 
 def _index_number(f: Frame, expr: IndexValue) -> ll.Value:

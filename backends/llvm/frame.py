@@ -27,6 +27,7 @@ class Unit:
     target: Target
     program: Program
     kernels: dict[object, ll.Function] = field(default_factory=dict)
+    functions: dict[tuple[str, int], ll.Function] = field(default_factory=dict)
 
     def function(self, name: str, kind: ll.FunctionType) -> ll.Function:
         """A new internal function; the name is made unique."""
@@ -60,7 +61,7 @@ class Frame:
         self.start = function.append_basic_block("start")
         self.allocas = ll.IRBuilder(self.entry)
         self.b = ll.IRBuilder(self.start)
-        self.step: ll.Value = function.args[0]
+        self.step: ll.Value | None = function.args[0] if function.args else None
         self.thread: ll.Value | None = None  # i64 inside a PARALLEL loop
         self.buffers: dict[Buffer, ll.Value] = {}
         self.vars: dict[Var, ll.Value | int] = {}
@@ -71,9 +72,12 @@ class Frame:
         self.partials: dict[Local, tuple[ll.Value, ll.Value]] = {}
         self.indices: list[dict[Index, ll.Value | int]] = [{}]
 
-    def finish(self) -> None:
+    def finish(self, result: ll.Value | None = None) -> None:
         """Close the function."""
-        self.b.ret_void()
+        if result is None:
+            self.b.ret_void()
+        else:
+            self.b.ret(result)
         self.allocas.branch(self.start)
 
     # ---- values --------------------------------------------------------------------------------
