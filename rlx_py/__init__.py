@@ -163,9 +163,9 @@ from rlx_py.ir.ops.functions import (
     hypot,
     lgamma,
     log,
-    log10,
     log1p,
     log2,
+    log10,
     logaddexp,
     logistic,
     polygamma,
@@ -184,6 +184,8 @@ from rlx_py.ir.ops.indexing import (
     take_along_axis,
 )
 from rlx_py.ir.ops.loss import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
     cross_entropy,
     mse_loss,
     softmax_cross_entropy,
@@ -204,7 +206,6 @@ from rlx_py.ir.ops.products import (
     matmul,
     outer,
     tensordot,
-    trace,
     vdot,
 )
 from rlx_py.ir.ops.running import (
@@ -253,11 +254,11 @@ from rlx_py.ir.types import (
     f16,
     f32,
     f64,
+    i8,
     i32,
     i64,
-    i8,
-    u32,
     u8,
+    u32,
 )
 from rlx_py.ir.verify import (
     verify,
@@ -327,6 +328,8 @@ __all__ = [
     "astype",
     "avg_pool2d",
     "bf16",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
@@ -494,7 +497,6 @@ __all__ = [
     "tanh",
     "tensordot",
     "tile",
-    "trace",
     "train_step",
     "transpose",
     "tri",
