@@ -11,7 +11,8 @@ from pathlib import Path
 class Config:
     """What `RLX_*` variables ask for.
 
-    debug: 1 a line per pass, 2 graphs, 3 rules fired, 4 loop programs, 5 generated code, 6 assembly.
+    debug: 1 a line per pass, 2 graphs, 3 rules fired, 4 loop programs, 5 generated code,
+    6 assembly.
     """
 
     debug: int = 0

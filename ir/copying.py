@@ -35,7 +35,8 @@ from rlx_py.ir.kernel import (
 class Copier:
     """Copies bodies under one binding of loop variables and one renaming of locals.
 
-    Locals that a copied body declares get fresh names; others keep theirs unless `locals` says more.
+    Locals that a copied body declares get fresh names; others keep theirs unless `locals` says
+    more.
     """
 
     def __init__(self, binding: Mapping[Var, Index],

@@ -1,7 +1,7 @@
 """Index arithmetic of the loop language: integer linear forms over loop variables.
 
-An Index is const + Σ coefficient·atom. Atoms are loop variables, floor quotients and remainders that
-did not simplify, and run-time integers. Forms are canonical, so equal indices compare equal, and
+An Index is const + Σ coefficient·atom. Atoms are loop variables, floor quotients and remainders
+that did not simplify, and run-time integers. Forms are canonical, so equal indices compare equal, and
 ranges are known, so most reshapes cancel.
 """
 
@@ -71,7 +71,7 @@ class Remainder:
 
 @dataclass(frozen=True)
 class Dynamic:
-    """The run-time integer held by a local, clamped into 0 … extent − 1 before it was stored there."""
+    """The run-time integer held by a local, already clamped into 0 … extent − 1."""
 
     local: Local
     extent: int
@@ -204,7 +204,7 @@ def _divmod_rest(rest: Index, divisor: int) -> tuple[Index, Index]:
             break
         multiple = Index(rest.const // g, tuple((a, c // g) for a, c in rest.terms if c % g == 0))
         low = Index(rest.const % g, tuple((a, c) for a, c in rest.terms if c % g))
-        if 0 <= low.range[0] and low.range[1] < g:
+        if low.range[0] >= 0 and low.range[1] < g:
             quotient, remainder = divmod_index(multiple, divisor // g)
             return quotient, remainder * g + low
     # A constant beyond the divisor leaves it, so that shifted forms meet.

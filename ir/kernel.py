@@ -80,7 +80,7 @@ class Local:
 
 @dataclass(frozen=True, eq=False)
 class Const:
-    """A literal (value is a NumPy scalar of the dtype), compared by its bits: NaN, ±∞ and −0 keep."""
+    """A literal (a NumPy scalar of the dtype), compared by its bits: NaN, ±∞ and −0 keep."""
 
     value: Any
     dtype: DType
@@ -119,7 +119,7 @@ Value = Const | Read
 
 @dataclass(frozen=True)
 class Load:
-    """buffer[index] in the buffer's element type. Where `guard` is false memory is not touched and the value is 0."""
+    """buffer[index]. Where `guard` is false memory is not touched and the value is 0."""
 
     buffer: Buffer
     index: Index
@@ -149,7 +149,7 @@ class Apply:
 
 @dataclass(frozen=True)
 class Cast:
-    """A value converted to another element type (float → int truncates, saturating; NaN gives 0)."""
+    """A value in another element type (float → int truncates, saturating; NaN gives 0)."""
 
     arg: Value
     dtype: DType
@@ -241,7 +241,7 @@ class Set:
 
 @dataclass(frozen=True)
 class Store:
-    """buffer[index] = value, or combine(buffer[index], value); not at all where `guard` is false."""
+    """buffer[index] = value, or combine(buffer[index], value); nothing where `guard` is false."""
 
     buffer: Buffer
     index: Index
@@ -261,7 +261,7 @@ class For:
 
 @dataclass(frozen=True)
 class While:
-    """Run body while the condition local, set by the body, holds; at most `bound` times if given."""
+    """Run body while the condition, a local it sets, holds; at most `bound` times if given."""
 
     condition: Local
     body: tuple[Stmt, ...]

@@ -17,7 +17,7 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """An element type: `kind` is one of 'float', 'int', 'uint', 'bool'; `bits` its storage width."""
+    """An element type: `kind` is 'float', 'int', 'uint' or 'bool'; `bits` its storage width."""
 
     name: str
     kind: str

@@ -60,7 +60,7 @@ class Group:
 
 
 def domain(node: Node) -> tuple[tuple[int, ...], int | None]:
-    """(loop extents, number of outer ones if the node reduces) of an element-wise or reduce node."""
+    """(loop extents, number of outer ones if it reduces) of an element-wise or reduce node."""
     if not isinstance(node.op.kernel, ReduceRule):
         return node.shape, None
     axes = node.attrs["axes"]
@@ -188,11 +188,12 @@ class Fusion:
             if self._independent(node, group) and group.cost < KERNEL_LIMIT:
                 join = self._join_rows if group.contract is None else self._join_epilogue
                 if join(node, group):
-                    return self._note_reader(node, group)
+                    self._note_reader(node, group)
+                    return
         group = self._new_group(node)
         group.rows = extents[:outer]
         group.nests.append(Nest(extents, outer, [node]))
-        return self._note_reader(node, group)
+        self._note_reader(node, group)
 
     @staticmethod
     def _leads(index: Place, vars: tuple[Var, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""The passes in the order they run, as lists one can read, with what RLX_* variables show of them."""
+"""The passes in the order they run, with what RLX_* variables show of them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from rlx_py.ir.kernel import (
     Contract,
     For,
     If,
-    Kernel,
     Let,
     Load,
     Program,
@@ -35,9 +34,11 @@ MAX_UNROLL = 16  # copies of a short inner loop inside lanes
 CHUNK = 256  # elements of a one-dimensional loop that one parallel step takes
 CALL_CYCLES = 12  # estimated cycles of a function that expands into a polynomial
 SHORT_STRIDE = 4.0  # an access in lanes with a stride of 2 to 4, in contiguous ones
-CHEAP = frozenset(
-    "add sub mul neg fma abs min max eq ne lt le gt ge and or xor not select guarded_mul "
-    "floor ceil round trunc sign copysign shl shr sar".split())
+CHEAP = frozenset((
+    "add", "sub", "mul", "neg", "fma", "abs", "min", "max", "eq", "ne", "lt", "le", "gt", "ge",
+    "and", "or", "xor", "not", "select", "guarded_mul", "floor", "ceil", "round", "trunc", "sign",
+    "copysign", "shl", "shr", "sar",
+))
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ class CompiledFunction:
     def _aliases(self, value: Array, held: Mapping[str, Array]) -> bool:
         """Whether an input is memory that the step will change; only views can hide that."""
         if value.base is None:
-            return any([value is a for a in held.values()])
+            return any(value is a for a in held.values())
         return any(np.may_share_memory(value, held[k]) for k in self._changed)
 
     def _allocate(self, out: Mapping[str, Array] | None,

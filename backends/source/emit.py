@@ -24,6 +24,7 @@ from rlx_py.ir.kernel import (
     For,
     If,
     IndexValue,
+    Invoke,
     Kernel,
     Let,
     Load,
@@ -242,6 +243,8 @@ class _Writer:
                 return form.format(self.expr(arg))
             case IndexValue(index, dtype):
                 return f"({self.type(dtype)})({self.index(index)})"
+            case Invoke(function):
+                raise BackendError(f"{self.dialect.name}: {function} is not written out")
 
     def apply(self, op: str, dtype: DType, args: list[str]) -> str:
         """A scalar operation on operands of a type."""

@@ -73,7 +73,7 @@ def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Node:
 
 
 def scalar_of(node: Node) -> Any | None:
-    """The NumPy scalar that every element of a constant equals, seen through broadcasts; else None."""
+    """The NumPy scalar that every element of a constant equals, through broadcasts; else None."""
     while node.op.name == "broadcast":
         node = node.inputs[0]
     if node.op is not CONSTANT or node.size != 1:
