@@ -1,8 +1,8 @@
 """Index arithmetic of the loop language: integer linear forms over loop variables.
 
 An Index is const + Σ coefficient·atom. Atoms are loop variables, floor quotients and remainders
-that did not simplify, and run-time integers. Forms are canonical, so equal indices compare equal, and
-ranges are known, so most reshapes cancel.
+that did not simplify, and run-time integers. Forms are canonical, so equal indices compare equal,
+and ranges are known, so most reshapes cancel.
 """
 
 from __future__ import annotations
