@@ -32,6 +32,7 @@ class ReferenceBackend:
 
     name = "reference"
 
-    def compile(self, graph: Graph, *, threads: int | None, fast_math: bool) -> ReferenceRunner:
+    def compile(self, graph: Graph, *, threads: int | None, fast_math: bool,
+                cache: bool) -> ReferenceRunner:
         """The graph as it is."""
         return ReferenceRunner(graph)

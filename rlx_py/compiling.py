@@ -15,12 +15,13 @@ BACKENDS: dict[str, Backend] = {b.name: b for b in (CpuBackend(), ReferenceBacke
 
 
 def compile(graph: Graph, backend: str = "cpu", *, threads: int | None = None,
-            fast_math: bool = False) -> Executable:
+            fast_math: bool = False, cache: bool = True) -> Executable:
     """The graph as a callable.
 
     backend: "cpu" (native code) or "reference" (NumPy). threads: the most to use (None: all cores).
-    fast_math: rewrites that may change the last bits or lose infinities. Raises ArgumentError for
-    an unknown backend, VerifyError for a broken graph, BackendError for what the target lacks.
+    fast_math: rewrites that may change the last bits or lose infinities. cache: use the code of an
+    equal graph that is compiled and alive in this process. Raises ArgumentError for an unknown
+    backend, VerifyError for a broken graph, BackendError for what the target lacks.
     """
     if backend not in BACKENDS:
         raise ArgumentError(f"no backend {backend!r}; there are {list(BACKENDS)}")
@@ -28,5 +29,5 @@ def compile(graph: Graph, backend: str = "cpu", *, threads: int | None = None,
         raise ArgumentError(f"threads must be at least 1, not {threads}")
     verify(graph)
     runner = BACKENDS[backend].compile(graph, threads=threads or CONFIG.threads,
-                                       fast_math=fast_math)
+                                       fast_math=fast_math, cache=cache)
     return Executable(graph, runner, fast_math=fast_math)

@@ -61,8 +61,10 @@ class CpuBackend:
 
     name = "cpu"
 
-    def compile(self, graph: Graph, *, threads: int | None, fast_math: bool) -> CpuRunner:
+    def compile(self, graph: Graph, *, threads: int | None, fast_math: bool,
+                cache: bool) -> CpuRunner:
         """Machine code for this process."""
         target = host()
         program = program_for(graph, target, fast_math=fast_math)
-        return CpuRunner(program, compile_program(program, target=target, threads=threads))
+        return CpuRunner(program, compile_program(program, target=target, threads=threads,
+                                                  cache=cache))

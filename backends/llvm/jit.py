@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakValueDictionary
+
 import llvmlite.binding as llvm
 
 from rlx_py.backends.llvm.layout import arena_bytes
@@ -44,18 +46,32 @@ class CompiledProgram:
         ).run
 
 
+# Code in use, by what it was made from.
+_ENGINES: WeakValueDictionary[tuple[Target, str], llvm.ExecutionEngine] = WeakValueDictionary()
+
+
 def compile_program(
-    program: Program, *, target: Target | None = None, threads: int | None = None
+    program: Program, *, target: Target | None = None, threads: int | None = None,
+    cache: bool = True,
 ) -> CompiledProgram:
-    """Machine code for this process; `threads` bounds the team (None: all that OpenMP offers)."""
+    """Machine code for this process; `threads` bounds the team (None: all that OpenMP offers).
+
+    cache: an equal program that is still in use here lends its code.
+    """
     target = target or host()
-    generator = machine(target)
     text = str(emit_module(program, target))
-    module = optimized(text, generator)
-    engine = llvm.create_mcjit_compiler(module, generator)
-    engine.finalize_object()
+    engine = _ENGINES.get((target, text)) if cache else None
+    if engine is None:
+        engine = _ENGINES[target, text] = _engine(text, target)
     team = team_size(threads) if is_parallel(program) else 1
     return CompiledProgram(program, engine, text, parallel_for(team), team)
+
+
+def _engine(text: str, target: Target) -> llvm.ExecutionEngine:
+    generator = machine(target)
+    engine = llvm.create_mcjit_compiler(optimized(text, generator), generator)
+    engine.finalize_object()
+    return engine
 
 
 def is_parallel(program: Program) -> bool:
