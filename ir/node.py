@@ -32,9 +32,10 @@ DecomposeRule = Callable[..., Any]
 # A coroutine that returns the value of the node at the index it was asked for. It yields
 #   (input position, index[, guard])   and is sent the value there (0 where the guard is false)
 #   ("dynamic", value, extent)         and is sent the value as an Index, clamped to 0 … extent − 1
+#   ("let", value)                     and is sent the value under a name, computed once
 # Guards, values and what it returns may be nested trees of expressions.
 Ask = (tuple[int, tuple["Index", ...]] | tuple[int, tuple["Index", ...], "Expr"]
-       | tuple[str, "Expr", int])
+       | tuple[str, "Expr", int] | tuple[str, "Expr"])
 ElementRule = Callable[["Node", tuple["Index", ...]], Generator[Ask, Any, "Expr"]]
 
 OPS: dict[str, Op] = {}

@@ -216,6 +216,9 @@ class Block:
                 if ask[0] == "dynamic":
                     answer = self.dynamic(ask[1], ask[2])  # type: ignore[assignment]
                     continue
+                if ask[0] == "let":
+                    answer = self.let(ask[1])
+                    continue
                 guard = frame.guard
                 if len(ask) == 3 and ask[2] is not None:
                     guard = self.both(guard, self.let(ask[2]))

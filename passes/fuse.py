@@ -382,7 +382,7 @@ def push(node: Node, index: Place) -> tuple[Node, Place] | None:
         ask = next(steps)
     except StopIteration:
         return None
-    if ask[0] == "dynamic" or (len(ask) == 3 and ask[2] is not None):
+    if isinstance(ask[0], str) or (len(ask) == 3 and ask[2] is not None):
         return None
     marker = Read(Local(node.dtype))
     try:

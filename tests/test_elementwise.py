@@ -93,6 +93,7 @@ UNARY: list[tuple[Op, Callable[..., Any], list[float], dict[str, Any]]] = [
     (ew.ATANH, mp.atanh, UNIT, {}),
     (sp.ERF, mp.erf, SMALL, {}),
     (sp.ERFC, mp.erfc, [*SMALL, 5.0], {}),
+    (sp.ERFINV, mp.erfinv, [*UNIT, 0.999999], {}),
     (sp.LOGISTIC, lambda x: 1 / (1 + mp.exp(-x)), [-2.3, -0.2, 0.4, -50.0, 30.0], {}),
     (sp.LGAMMA, lambda x: mp.log(abs(mp.gamma(x))), [-1.4, 0.01, 0.5, 1.3, 2.2, 9.0, 60.0], {}),
     (sp.DIGAMMA, mp.digamma, [-1.4, 0.01, 0.5, 1.46, 2.2, 9.0, 60.0], {}),

@@ -194,6 +194,11 @@ def erfc(x: Any) -> Node:
     return special.ERFC(floating(x))
 
 
+def erfinv(x: Any) -> Node:
+    """The y with erf y = x: ±inf at ±1, NaN beyond."""
+    return special.ERFINV(floating(x))
+
+
 def lgamma(x: Any) -> Node:
     """log |Γ(x)|."""
     return special.LGAMMA(floating(x))

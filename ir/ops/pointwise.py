@@ -71,6 +71,7 @@ from rlx_py.ir.ops.functions import (
     entr,
     erf,
     erfc,
+    erfinv,
     exp,
     exp2,
     expm1,
@@ -99,8 +100,8 @@ true_divide, mod, absolute, sigmoid = divide, remainder, abs, logistic
 __all__ = [
     "abs", "absolute", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
     "arctanh", "astype", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "clip", "cos",
-    "cosh", "deg2rad", "digamma", "divide", "entr", "equal", "erf", "erfc", "exp", "exp2",
-    "expm1", "floating", "floats_together", "floor", "floor_divide", "fma", "fmax", "fmin",
+    "cosh", "deg2rad", "digamma", "divide", "entr", "equal", "erf", "erfc", "erfinv", "exp",
+    "exp2", "expm1", "floating", "floats_together", "floor", "floor_divide", "fma", "fmax", "fmin",
     "fmod", "greater", "greater_equal", "hypot", "invert", "isfinite", "isinf", "isnan",
     "left_shift", "less", "less_equal", "lgamma", "log", "log10", "log1p", "log2", "logaddexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "logistic", "maximum", "minimum",

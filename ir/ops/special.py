@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,22 @@ ERF = elementwise("erf", each(math.erf),
                   (lambda y, x: _gaussian(x, 2 / math.sqrt(math.pi)),))
 ERFC = elementwise("erfc", each(math.erfc),
                    (lambda y, x: _gaussian(x, -2 / math.sqrt(math.pi)),))
+
+
+def _erfinv(x: float) -> float:
+    """The y with erf y = x, by Newton steps on whichever of erf and erfc is accurate there."""
+    if not abs(x) < 1:
+        return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
+    size = abs(x)
+    y = NormalDist().inv_cdf(0.5 - size / 2) / -math.sqrt(2)
+    for _ in range(2):
+        error = math.erf(y) - size if size < 0.5 else (1 - size) - math.erfc(y)
+        y -= error * math.sqrt(math.pi) / 2 * math.exp(y * y)
+    return math.copysign(y, x)
+
+
+ERFINV = elementwise("erfinv", each(_erfinv),
+                     (lambda y, x: MUL(fill(y, math.sqrt(math.pi) / 2), EXP(MUL(y, y))),))
 
 
 def _logistic(x: Array) -> Array:

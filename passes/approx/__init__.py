@@ -10,6 +10,7 @@ from rlx_py.passes.approx.error_function import erf, erfc
 from rlx_py.passes.approx.exponential import exp, exp2, expm1, logistic
 from rlx_py.passes.approx.gamma import digamma, lgamma
 from rlx_py.passes.approx.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
+from rlx_py.passes.approx.inverse_error_function import erfinv
 from rlx_py.passes.approx.inverse_trigonometric import acos, asin, atan, atan2
 from rlx_py.passes.approx.logarithm import log, log1p, log2, log10
 from rlx_py.passes.approx.polygamma import polygamma
@@ -23,7 +24,8 @@ APPROXIMATIONS: dict[str, Callable[..., Any]] = {
         exp, exp2, expm1, logistic, log, log2, log10, log1p, pow,
         sin, cos, tan, asin, acos, atan, atan2,
         sinh, cosh, tanh, asinh, acosh, atanh,
-        erf, erfc, entr, xlogy, lgamma, digamma, polygamma, sinc, sinc_derivative,
+        erf, erfc, erfinv, entr, xlogy, lgamma, digamma, polygamma, sinc,
+        sinc_derivative,
     )
 }  # fmt: skip
 """f(scalars, *arguments, dtype), dtype "f32" or "f64"; polygamma and sinc_derivative take n=."""

@@ -21,7 +21,8 @@ DOMAINS: dict[str, tuple[float, float]] = {
     "log1p": (-0.8, 4), "sqrt": (0.1, 5), "rsqrt": (0.1, 5), "sin": (-9, 9), "cos": (-9, 9),
     "tan": (-1.3, 1.3), "asin": (-0.9, 0.9), "acos": (-0.9, 0.9), "atan": (-4, 4),
     "sinh": (-3, 3), "cosh": (-3, 3), "tanh": (-3, 3), "asinh": (-4, 4), "acosh": (1.2, 9),
-    "atanh": (-0.9, 0.9), "erf": (-2.5, 2.5), "erfc": (-2.5, 2.5), "logistic": (-6, 6),
+    "atanh": (-0.9, 0.9), "erf": (-2.5, 2.5), "erfc": (-2.5, 2.5), "erfinv": (-0.9, 0.9),
+    "logistic": (-6, 6),
     "lgamma": (0.2, 9), "digamma": (0.3, 9), "entr": (0.1, 4), "silu": (-5, 5), "gelu": (-4, 4),
     "gelu_tanh": (-4, 4),
 }
