@@ -81,10 +81,13 @@ class LoopRule:
     """An op that writes its own loops (scatter, cumulative, recurrence, sort).
 
     worth: of an op that is computable at an index too, the nodes for which the loops are better.
+    scatter: of an op that adds each element of its only input to one of the result, from zero:
+    where the element at an index goes. A product behind which it stands then adds as it stores.
     """
 
     build: Callable[[Node, Emitter], None]
     worth: Callable[[Node], bool] | None = None
+    scatter: Callable[[Node, tuple[Index, ...]], tuple[Index, ...]] | None = None
 
 
 KernelRule = ReduceRule | ContractRule | LoopRule

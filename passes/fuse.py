@@ -43,6 +43,7 @@ class Group:
     contract: Node | None = None
     loops: Node | None = None
     places: dict[Node, Place] = field(default_factory=dict)  # of epilogue members, by contract vars
+    scatter: Node | None = None  # the member that adds into its result; its place is its input's
     vars: tuple[Var, ...] = ()
     cost: int = 0
     above: int = 0  # bit set of the groups it depends on, itself included
@@ -175,7 +176,8 @@ class Fusion:
     def _place(self, node: Node) -> None:
         rule = kernel_of(node)
         if isinstance(rule, ContractRule | LoopRule):
-            self._new_group(node)
+            if not (isinstance(rule, LoopRule) and rule.scatter and self._join_scatter(node)):
+                self._new_group(node)
             return
         extents, outer = domain(node)
         vars = domain_vars(extents)
@@ -328,6 +330,8 @@ class Fusion:
         assert group.contract is not None
         if node.size != group.contract.size or node.size == 0:
             return False
+        if any(p is group.scatter for p, _ in self.reads[node]):
+            return False
         mine: Place | None = None
         for p, index in self.reads[node]:
             if self.group_of.get(p) is group:
@@ -337,6 +341,22 @@ class Fusion:
                 mine = found
         assert mine is not None
         group.places[node] = mine
+        self._enter(node, group)
+        return True
+
+    def _join_scatter(self, node: Node) -> bool:
+        (source,) = node.inputs
+        group = self.group_of.get(source)
+        if group is None or group.contract is None or group.scatter is not None:
+            return False
+        if self.users[source] != [node] or source in self.roots:
+            return False
+        if node.dtype.compute is not node.dtype or not self._independent(node, group):
+            return False
+        self.vars[node] = domain_vars(source.shape)
+        self.reads[node] = [(source, place(self.vars[node]))]
+        group.places[node] = group.places[source]
+        group.scatter = node
         self._enter(node, group)
         return True
 

@@ -30,9 +30,9 @@ from rlx_py.ir.kernel import (
 )
 from rlx_py.ir.node import LEAF, Node
 from rlx_py.ir.ops.constant import CONSTANT
-from rlx_py.ir.stored import ContractRule, ReduceRule
+from rlx_py.ir.stored import ContractRule, LoopRule, ReduceRule
 from rlx_py.ir.types import bool_, i64
-from rlx_py.passes.block import Block, Place, domain_vars, place
+from rlx_py.passes.block import Block, Place, domain_vars, place, zero
 from rlx_py.passes.fuse import Fusion, Group, Nest, domain, inline_scalar, reduce_place
 
 
@@ -68,7 +68,7 @@ class Lowering:
             for m in group.members:
                 if m in self.escaping and m not in self.buffers:
                     self.buffers[m] = Buffer(f"t{len(self.buffers)}", m.dtype, m.size, Scope.ARENA)
-        kernels = [self._kernel(g) for g in self.fusion.ordered(self.order)]
+        kernels = [k for g in self.fusion.ordered(self.order) for k in self._kernels(g)]
         return Program(self.graph.name, (*self.first, *kernels, *self.last), tuple(self.inputs),
                        tuple(self.outputs), tuple(self.updates))
 
@@ -86,8 +86,7 @@ class Lowering:
             for m in group.members:
                 found.update(p for p in self.fusion.frontier(m)
                              if p in group_of and group_of[p] is not group)
-            if group.loops is not None:
-                found.add(group.loops)
+            found.update(m for m in (group.loops, group.scatter) if m is not None)
         return found
 
     def _readers(self) -> dict[Node, list[Group]]:
@@ -135,8 +134,9 @@ class Lowering:
         """Whether the new value may overwrite the old: whoever reads the old one runs before, and
         inside the kernel each element is read only where it is written."""
         group = self.fusion.group_of.get(node)
-        if group is None or group.loops is not None or not self._reads_only_itself(
-                leaf, node, group):
+        if group is None or node in (group.loops, group.scatter):
+            return False
+        if not self._reads_only_itself(leaf, node, group):
             return False
         others = [g for g in self.readers.get(leaf, ()) if g is not group]
         if any(g.above & group.bit for g in others):
@@ -172,6 +172,17 @@ class Lowering:
         )
 
     # ---- kernels -------------------------------------------------------------------------------
+
+    def _kernels(self, group: Group) -> list[Kernel]:
+        kernel = self._kernel(group)
+        return [kernel] if group.scatter is None else [self._zero(group.scatter), kernel]
+
+    def _zero(self, node: Node) -> Kernel:
+        block = Block(self.read)
+        vars = domain_vars(node.shape)
+        with open_loops(block, vars):
+            block.write(self.buffers[node], row_major(place(vars), node.shape), zero(node.dtype))
+        return Kernel(f"zero_{node.op.name}", block.body, (node.loc,) if node.loc else ())
 
     def _kernel(self, group: Group) -> Kernel:
         if group.contract is not None:
@@ -241,6 +252,9 @@ class Lowering:
         known: dict[Node, tuple[Place, Value]] = {}
         block = Block(lambda b, n, i, g: forwarded(known, n, i) or self.read(b, n, i, g))
         for m, at in group.places.items():
+            if m is group.scatter:
+                self._scatter(block, m, at, known[m.inputs[0]][1])
+                continue
             if m is group.contract:
                 value: Value = Read(acc)
                 if acc.dtype is not m.dtype:
@@ -251,6 +265,14 @@ class Lowering:
             if m in self.escaping:
                 block.write(self.buffers[m], row_major(at, m.shape), value)
         return block.body
+
+
+    def _scatter(self, block: Block, node: Node, at: Place, value: Value) -> None:
+        """Add an element of the node's input to the result."""
+        rule = node.op.kernel
+        assert isinstance(rule, LoopRule) and rule.scatter is not None
+        index = row_major(rule.scatter(node, at), node.shape)
+        block.write(self.buffers[node], index, value, "add")
 
 
 def forwarded(known: Mapping[Node, tuple[Place, Value]], node: Node, index: Place) -> Value | None:

@@ -7,6 +7,7 @@ the other two and they are closed under differentiation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, TypedDict, Unpack
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
@@ -36,6 +37,7 @@ from rlx_py.ir.ops.windows import WINDOWS, window_count
 from rlx_py.ir.types import TensorType, Type
 
 Sizes = tuple[int, ...]
+MOST_PADDED = 1.3  # products of a padded correlation to useful ones up to which it is faster
 
 
 # ---- types -----------------------------------------------------------------------------------
@@ -159,11 +161,12 @@ def _conv(x: Node, w: Node, *, groups: int, **line: Sizes) -> Node:
 
 def _conv_backward_input(dy: Node, w: Node, *, shape: Sizes, stride: Sizes, low: Sizes,
                          high: Sizes, dilation: Sizes, groups: int) -> Node:
-    """Stride 1: dy correlated with the flipped kernel. Else fold, where no product is with the
-    zeros that a stride would put between the elements of dy."""
+    """dy correlated with the flipped kernel where few of the products are with padding. Else fold,
+    where none is with padding, nor with the zeros that a stride puts between elements of dy."""
     d, size = len(stride), w.shape[2:]
     direct = depthwise(w.shape, groups)
-    if all(s == 1 for s in stride):
+    little_padding = prod(shape) <= MOST_PADDED * prod(dy.shape[2:])
+    if all(s == 1 for s in stride) and (little_padding or direct):
         reach = tuple(a * (k - 1) for a, k in zip(dilation, size, strict=True))
         before, after = (tuple(r - p for r, p in zip(reach, line, strict=True))
                          for line in (low, high))

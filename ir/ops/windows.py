@@ -127,4 +127,14 @@ def _fold_transpose(node: Node, ct: Node) -> Node:
     return WINDOWS(ct, **attrs)
 
 
-FOLD = linear("fold", _infer_fold, _eval_fold, _fold_transpose, kernel=LoopRule(_fold_loops))
+def _fold_scatter(node: Node, index: tuple[Index, ...]) -> tuple[Index, ...]:
+    """Tap k of window p adds to place p·stride + k·dilation."""
+    stride, dilation = node.attrs["stride"], node.attrs["dilation"]
+    d = len(stride)
+    lead, places, taps = index[:-2 * d], index[-2 * d:-d], index[-d:]
+    return (*lead, *(p * s + k * a for p, s, k, a in zip(places, stride, taps, dilation,
+                                                         strict=True)))
+
+
+FOLD = linear("fold", _infer_fold, _eval_fold, _fold_transpose,
+              kernel=LoopRule(_fold_loops, scatter=_fold_scatter))
