@@ -42,6 +42,6 @@ class Backend(Protocol):
 
     name: str
 
-    def compile(self, graph: Graph, *, threads: int | None, fast_math: bool,
-                cache: bool) -> Runner:
+    def compile(self, graph: Graph, *, threads: int | None = None, fast_math: bool = False,
+                cache: bool = True) -> Runner:
         """A runner of the graph; BackendError where the target is absent or can't run it."""

@@ -32,7 +32,7 @@ class ReferenceBackend:
 
     name = "reference"
 
-    def compile(self, graph: Graph, *, threads: int | None, fast_math: bool,
-                cache: bool) -> ReferenceRunner:
+    def compile(self, graph: Graph, *, threads: int | None = None, fast_math: bool = False,
+                cache: bool = True) -> ReferenceRunner:
         """The graph as it is."""
         return ReferenceRunner(graph)

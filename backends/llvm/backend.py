@@ -61,8 +61,8 @@ class CpuBackend:
 
     name = "cpu"
 
-    def compile(self, graph: Graph, *, threads: int | None, fast_math: bool,
-                cache: bool) -> CpuRunner:
+    def compile(self, graph: Graph, *, threads: int | None = None, fast_math: bool = False,
+                cache: bool = True) -> CpuRunner:
         """Machine code for this process."""
         target = host()
         program = program_for(graph, target, fast_math=fast_math)
