@@ -139,7 +139,8 @@ def test_short_arrays_are_readable_and_long_ones_are_bytes() -> None:
 
 
 @pytest.mark.parametrize("value", [
-    np.int64(3), [1, 2], {"a": 1}, object(), 1j, 2**70, tuple(range(5000)), b"x"], ids=lambda v: type(v).__name__)
+    np.int64(3), [1, 2], {"a": 1}, object(), 1j, 2**70, tuple(range(5000)), b"x"],
+    ids=lambda v: type(v).__name__)
 def test_an_attribute_that_no_text_can_hold_is_refused(value: Any) -> None:
     with pytest.raises(FormatError):
         show_attribute(value)
