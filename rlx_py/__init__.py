@@ -1,6 +1,6 @@
 """rlx-py: an autodiff compiler. Build a graph, differentiate it, compile it to native code."""
 
-from rlx_py import init, nn, optim
+from rlx_py import init, nn, optim, random
 from rlx_py.compiling import (
     compile,
 )
@@ -454,6 +454,7 @@ __all__ = [
     "power",
     "prod",
     "rad2deg",
+    "random",
     "ravel",
     "reciprocal",
     "relu",

@@ -149,5 +149,6 @@ def erfinv(s: Scalars[T], x: T, dtype: str) -> T:
         y = s.select(s.lt(root, s.const(4.0, dtype)), middle, far)
         y = s.select(s.lt(w, s.const(6.25, dtype)), near, y)
     a = s.abs(x)
-    y = s.select(s.eq(a, one), s.copysign(s.const(inf, dtype), x), y)
-    return s.select(s.gt(a, one), s.const(nan, dtype), y)
+    y = s.select(s.eq(a, one), s.const(inf, dtype), y)
+    # Near 0 the two terms of the product differ in sign, so that −0 would become 0.
+    return s.select(s.gt(a, one), s.const(nan, dtype), s.copysign(y, x))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from samples import elementwise, folds, layers, movement, positions
+from samples import elementwise, folds, layers, movement, norms, positions, random
 from samples.sample import Sample
 
 SAMPLES: tuple[Sample, ...] = (
-    *elementwise.SAMPLES, *movement.SAMPLES, *folds.SAMPLES, *positions.SAMPLES, *layers.SAMPLES)
+    *elementwise.SAMPLES, *movement.SAMPLES, *folds.SAMPLES, *positions.SAMPLES, *layers.SAMPLES,
+    *norms.SAMPLES, *random.SAMPLES)
 
 # Ops that are no computation of their own, and where they are tested.
 EXEMPT = {
