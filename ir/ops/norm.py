@@ -37,12 +37,17 @@ def _check_norm(op: str, x: TensorType, *rest: TensorType, axes: Axes, eps: floa
         raise ArgumentError("no axes to normalise over")
     if normalize_axes(axes, x.rank) != axes:
         raise ArgumentError(f"axes {axes} must be sorted, distinct and not negative")
-    if not (isfinite(eps) and eps > 0):
-        raise ArgumentError(f"eps must be positive and finite, not {eps}")
-    if len(rest) != weight + bias:
-        raise ArgumentError(f"{len(rest)} parameters with weight={weight}, bias={bias}")
+    check_norm_attributes(eps, len(rest), weight, bias)
     for t in rest:
         require_shape("weight or bias", t, _affine_shape(x, axes))
+
+
+def check_norm_attributes(eps: float, count: int, weight: bool, bias: bool) -> None:
+    """Refuse an eps that is not positive and finite, or another number of parameters."""
+    if not (isfinite(eps) and eps > 0):
+        raise ArgumentError(f"eps must be positive and finite, not {eps}")
+    if count != weight + bias:
+        raise ArgumentError(f"{count} parameters with weight={weight}, bias={bias}")
 
 
 def _norm_infer(op: str) -> Callable[..., Type]:
@@ -64,65 +69,87 @@ def _norm_backward_infer(op: str) -> Callable[..., Type]:
     return infer
 
 
-def _affine(y: Node, params: Sequence[Node], axes: Axes, weight: bool, bias: bool) -> Node:
-    """y · w + b, each where present, laid along the normalised axes."""
+def affine(y: Node, params: Sequence[Node], axes: Axes, weight: bool, bias: bool) -> Node:
+    """y · w + b, each where present, laid along axes."""
     if weight:
         y = y * spread(params[0], y.shape, axes)
     return y + spread(params[-1], y.shape, axes) if bias else y
 
 
-def _affine_gradients(dy: Node, xh: Node, axes: Axes, weight: bool, bias: bool) -> list[Node]:
-    """dw = Σ dy·xh and db = Σ dy over the axes that are not normalised."""
+def affine_gradients(dy: Node, xh: Node, axes: Axes, weight: bool, bias: bool) -> list[Node]:
+    """dw = Σ dy·xh and db = Σ dy, over all axes but those that w and b lie along."""
     rest = kept_axes(dy.rank, axes)
     return [total(t, rest) for t in ([dy * xh] if weight else []) + ([dy] if bias else [])]
 
 
-def _row_mean(x: Node, axes: Axes) -> Node:
+def row_mean(x: Node, axes: Axes) -> Node:
     """The mean over axes, without them."""
     sums = REDUCE_SUM(x, axes=axes)
     return DIV(sums, fill(sums, prod(_affine_shape(x.tensor, axes))))
 
 
-def _mean(x: Node, axes: Axes) -> Node:
+def spread_mean(x: Node, axes: Axes) -> Node:
     """The mean over axes, spread back over them."""
-    return widened(_row_mean(x, axes), x, axes)
+    return widened(row_mean(x, axes), x, axes)
 
 
-def _scale(x: Node, axes: Axes, eps: float) -> Node:
+def inverse_root(x: Node, axes: Axes, eps: float) -> Node:
     """1/√(mean x² + eps), spread over the axes."""
-    return widened(RSQRT(_row_mean(x * x, axes) + eps), x, axes)
+    return widened(RSQRT(row_mean(x * x, axes) + eps), x, axes)
+
+
+def centred(x: Node, params: Sequence[Node], *, over: Axes, along: Axes, eps: float, weight: bool,
+            bias: bool) -> Node:
+    """(x − μ)/√(σ² + eps)·w + b: moments over some axes, w and b along some."""
+    deviation = x - spread_mean(x, over)
+    return affine(deviation * inverse_root(deviation, over, eps), params, along, weight, bias)
+
+
+def centred_backward(dy: Node, x: Node, params: Sequence[Node], *, over: Axes, along: Axes,
+                     eps: float, weight: bool, bias: bool) -> tuple[Node, ...]:
+    """dx = r(g − mean g − xh·mean(g·xh)), g = dy·w; then dw and db."""
+    deviation = x - spread_mean(x, over)
+    r = inverse_root(deviation, over, eps)
+    xh, g = deviation * r, affine(dy, params, along, weight, False)
+    dx = r * (g - spread_mean(g, over) - xh * spread_mean(g * xh, over))
+    return (dx, *affine_gradients(dy, xh, along, weight, bias))
+
+
+def scaled(x: Node, params: Sequence[Node], *, over: Axes, along: Axes, eps: float, weight: bool,
+           bias: bool) -> Node:
+    """x/√(mean x² + eps)·w + b, as `centred` without the centring."""
+    return affine(x * inverse_root(x, over, eps), params, along, weight, bias)
+
+
+def scaled_backward(dy: Node, x: Node, params: Sequence[Node], *, over: Axes, along: Axes,
+                    eps: float, weight: bool, bias: bool) -> tuple[Node, ...]:
+    """dx = r(g − xh·mean(g·xh)), xh = x·r, g = dy·w; then dw and db."""
+    r = inverse_root(x, over, eps)
+    xh, g = x * r, affine(dy, params, along, weight, False)
+    return (r * (g - xh * spread_mean(g * xh, over)),
+            *affine_gradients(dy, xh, along, weight, bias))
 
 
 @in_compute_type
-def _layer_norm(x: Node, *params: Node, axes: Axes, eps: float, weight: bool, bias: bool) -> Node:
-    centred = x - _mean(x, axes)
-    return _affine(centred * _scale(centred, axes, eps), params, axes, weight, bias)
+def _layer_norm(x: Node, *params: Node, axes: Axes, **attrs: Any) -> Node:
+    return centred(x, params, over=axes, along=axes, **attrs)
 
 
 @in_compute_type
-def _layer_norm_backward(dy: Node, x: Node, *params: Node, axes: Axes, eps: float, weight: bool,
-                         bias: bool) -> tuple[Node, ...]:
-    """dx = r(g − mean g − xh·mean(g·xh)), g = dy·w."""
-    centred = x - _mean(x, axes)
-    r = _scale(centred, axes, eps)
-    xh, g = centred * r, _affine(dy, params, axes, weight, False)
-    dx = r * (g - _mean(g, axes) - xh * _mean(g * xh, axes))
-    return (dx, *_affine_gradients(dy, xh, axes, weight, bias))
+def _layer_norm_backward(dy: Node, x: Node, *params: Node, axes: Axes, **attrs: Any
+                         ) -> tuple[Node, ...]:
+    return centred_backward(dy, x, params, over=axes, along=axes, **attrs)
 
 
 @in_compute_type
-def _rms_norm(x: Node, *params: Node, axes: Axes, eps: float, weight: bool, bias: bool) -> Node:
-    return _affine(x * _scale(x, axes, eps), params, axes, weight, bias)
+def _rms_norm(x: Node, *params: Node, axes: Axes, **attrs: Any) -> Node:
+    return scaled(x, params, over=axes, along=axes, **attrs)
 
 
 @in_compute_type
-def _rms_norm_backward(dy: Node, x: Node, *params: Node, axes: Axes, eps: float, weight: bool,
-                       bias: bool) -> tuple[Node, ...]:
-    """dx = r(g − xh·mean(g·xh)), xh = x·r, g = dy·w."""
-    r = _scale(x, axes, eps)
-    xh, g = x * r, _affine(dy, params, axes, weight, False)
-    return (r * (g - xh * _mean(g * xh, axes)),
-            *_affine_gradients(dy, xh, axes, weight, bias))
+def _rms_norm_backward(dy: Node, x: Node, *params: Node, axes: Axes, **attrs: Any
+                       ) -> tuple[Node, ...]:
+    return scaled_backward(dy, x, params, over=axes, along=axes, **attrs)
 
 
 LAYER_NORM_BACKWARD = composite(
@@ -131,7 +158,9 @@ RMS_NORM_BACKWARD = composite(
     "rms_norm_backward", _norm_backward_infer("rms_norm_backward"), _rms_norm_backward)
 
 
-def _vjp(backward: Op) -> VJPRule:
+def norm_vjp(backward: Op) -> VJPRule:
+    """The rule of a norm of (x, w, b), each parameter where present: backward(dy, x, w)."""
+
     def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
         # The bias, last, does not enter its own gradient.
         return list(backward(ct, *node.inputs[:1 + node.attrs["weight"]], **node.attrs))
@@ -140,8 +169,9 @@ def _vjp(backward: Op) -> VJPRule:
 
 
 LAYER_NORM = composite("layer_norm", _norm_infer("layer_norm"), _layer_norm,
-                       vjp=_vjp(LAYER_NORM_BACKWARD))
-RMS_NORM = composite("rms_norm", _norm_infer("rms_norm"), _rms_norm, vjp=_vjp(RMS_NORM_BACKWARD))
+                       vjp=norm_vjp(LAYER_NORM_BACKWARD))
+RMS_NORM = composite("rms_norm", _norm_infer("rms_norm"), _rms_norm,
+                     vjp=norm_vjp(RMS_NORM_BACKWARD))
 
 
 def _normalised_axes(x: Node, shape: Any, axes: int | Iterable[int] | None) -> Axes:
