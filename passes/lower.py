@@ -13,6 +13,7 @@ from rlx_py.ir.kernel import (
     Alloc,
     Apply,
     Buffer,
+    Call,
     Cast,
     Const,
     Contract,
@@ -31,7 +32,7 @@ from rlx_py.ir.kernel import (
 from rlx_py.ir.node import LEAF, Node
 from rlx_py.ir.ops.constant import CONSTANT
 from rlx_py.ir.stored import ContractRule, LoopRule, ReduceRule
-from rlx_py.ir.types import bool_, i64
+from rlx_py.ir.types import DType, TupleType, bool_, i64
 from rlx_py.passes.block import Block, Place, domain_vars, place, zero
 from rlx_py.passes.fuse import Fusion, Group, Nest, domain, inline_scalar, reduce_place
 
@@ -188,7 +189,7 @@ class Lowering:
         if group.contract is not None:
             body = self._contract(group)
         elif group.loops is not None:
-            body = self._loops(group.loops)
+            body = self._loops(group)
         else:
             body = RowKernel(self, group).body()
         names = "_".join(dict.fromkeys(m.op.name for m in group.members))[:40]
@@ -218,9 +219,11 @@ class Lowering:
             block.write(target, at, block.let(Load(source, at)))
         return Kernel(f"copy_{target.name}", block.body)
 
-    def _loops(self, node: Node) -> tuple[Stmt, ...]:
-        emitter = LoopEmitter(self, node)
-        node.op.kernel.build(node, emitter)  # type: ignore[union-attr]
+    def _loops(self, group: Group) -> tuple[Stmt, ...]:
+        node = group.loops
+        assert node is not None and isinstance(node.op.kernel, LoopRule)
+        emitter = LoopEmitter(self, group)
+        node.op.kernel.build(node, emitter)
         return emitter.block.body
 
     def _contract(self, group: Group) -> tuple[Stmt, ...]:
@@ -303,11 +306,13 @@ class RowKernel:
 
     def body(self) -> tuple[Stmt, ...]:
         """The statements of the kernel."""
+        buffers = self.lowering.buffers
+        written = [buffers[n] for n in self.group.members if n in self.lowering.escaping]
+        # A read at a constant place of the row must not leave the loop over rows.
+        self.block.depths.update(dict.fromkeys([*self.tiles.values(), *written], self.depth))
         with open_loops(self.block, self.rows):
             for tile in self.tiles.values():
                 self.block.append(Alloc(tile))
-                # A read at a constant place of the row must not leave the loop over rows.
-                self.block.depths[tile] = self.depth
             for nest in self.group.nests:
                 self._nest(nest)
         return self.block.body
@@ -413,12 +418,29 @@ class Fold:
         return self.block.let(Cast(Read(self.best), self.node.dtype))
 
 
-class LoopEmitter:
-    """What a LoopRule builds with: the block, its inputs' values and its own result."""
+def results_of(group: Group) -> list[Node]:
+    """The nodes that a group of an op with its own loops stores."""
+    assert group.loops is not None
+    if isinstance(group.loops.type, TupleType):
+        return [m for m in group.members if m is not group.loops]
+    return [group.loops]
 
-    def __init__(self, lowering: Lowering, node: Node) -> None:
-        self.block, self.node = Block(lowering.read), node
-        self.buffer = lowering.buffers[node]
+
+class LoopEmitter:
+    """What a LoopRule builds with: the block, its inputs' values and its own results."""
+
+    def __init__(self, lowering: Lowering, group: Group) -> None:
+        assert group.loops is not None
+        self.block, self.node = Block(lowering.read), group.loops
+        types = group.loops.type
+        self.types = types.elements if isinstance(types, TupleType) else (types,)
+        self.buffers: list[Buffer] = []
+        for i, t in enumerate(self.types):
+            asked = [m for m in results_of(group) if m.attrs.get("index", 0) == i
+                     or m is group.loops]
+            # A result that nothing reads is written all the same.
+            self.buffers.append(lowering.buffers[asked[0]] if asked else
+                                Buffer(f"unread{i}", t.dtype, t.size, Scope.ARENA))
         self.let, self.dynamic = self.block.let, self.block.dynamic
         self.declare, self.set = self.block.declare, self.block.set
 
@@ -434,12 +456,31 @@ class LoopEmitter:
 
     def store(self, index: Place, value: Value, *, result: int = 0, combine: str | None = None,
               guard: Value | None = None) -> None:
-        """Write an element of the result."""
-        at = row_major(index, self.node.shape)
-        self.block.write(self.buffer, at, value, combine, guard)
+        """Write an element of a result."""
+        at = row_major(index, self.types[result].shape)
+        self.block.write(self.buffers[result], at, value, combine, guard)
 
     def load(self, index: Place, *, result: int = 0) -> Value:
-        """Read back an element of the result."""
-        return self.block.fresh(Load(self.buffer, row_major(index, self.node.shape)))
+        """Read back an element of a result."""
+        return self.get(self.buffers[result], row_major(index, self.types[result].shape))
 
+    def scratch(self, dtype: DType, size: int) -> Buffer:
+        """Memory for one pass of the open loops."""
+        if len(self.block.scopes) == 1:
+            return Buffer("scratch", dtype, size, Scope.ARENA)
+        buffer = Buffer("scratch", dtype, size, Scope.TILE)
+        self.block.append(Alloc(buffer))
+        self.block.depths[buffer] = len(self.block.scopes) - 1
+        return buffer
 
+    def put(self, buffer: Buffer, index: Index, value: Value, combine: str | None = None) -> None:
+        """Write an element of scratch memory."""
+        self.block.write(buffer, index, value, combine)
+
+    def get(self, buffer: Buffer, index: Index) -> Value:
+        """Read an element of scratch memory."""
+        return self.block.fresh(Load(buffer, index))
+
+    def call(self, symbol: str, *args: Buffer | Index) -> None:
+        """Call a function of a kept library."""
+        self.block.append(Call(symbol, args))

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from programs import random_graph, random_values
 from sweep import fresh, run_compiled, with_gradients
 
+import rlx_py as rlx
 from rlx_py.ir.evaluate import evaluate
+from rlx_py.ir.graph import Graph
+from rlx_py.ir.types import f64
 from rlx_py.ir.verify import verify
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.jvp import jvp
@@ -90,3 +93,14 @@ def test_native_code_is_the_oracle(seed: int, count: int, hostile: bool) -> None
 def stable(a: dict[str, Any], b: dict[str, Any]) -> bool:
     """Whether two evaluations differ by little, with NaN and infinities at the same places."""
     return all(np.allclose(a[k], b[k], rtol=1e-10, atol=1e-12, equal_nan=True) for k in a)
+
+
+def test_a_row_that_leaves_the_step_is_stored_before_it_is_read_back() -> None:
+    """A size of 1 among the rows: its place is constant, and yet the read must not move up."""
+    g = Graph()
+    x, a = g.input("x", (4, 1, 3), f64), g.input("a", (4, 1, 1), f64)
+    e = rlx.exp(x.sum(2).reshape(4, 1, 1))
+    g.output("kept", e)
+    g.output("y", rlx.broadcast_to(a * e, (4, 1, 3)))
+    v = {k: np.random.default_rng(0).normal(size=n.shape) for k, n in g.inputs.items()}
+    agree(run_compiled(g, v), evaluate(g, v))
