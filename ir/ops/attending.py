@@ -1,0 +1,199 @@
+"""Attention for users: PyTorch's function, and the general ones."""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+from typing import Any
+
+from rlx_py.ir.errors import ArgumentError, ShapeError
+from rlx_py.ir.node import Node
+from rlx_py.ir.ops.arguments import integer, real
+from rlx_py.ir.ops.attention import ATTENTION, FLASH_ATTENTION
+from rlx_py.ir.ops.compare import GE
+from rlx_py.ir.ops.elementwise import fill
+from rlx_py.ir.ops.heads import heads_apart, heads_together
+from rlx_py.ir.ops.located import located
+from rlx_py.ir.ops.movement import reshaped
+from rlx_py.ir.ops.operand import as_node, broadcast_shape, broadcast_to, convert, operands
+
+# ---- the general functions -------------------------------------------------------------------
+
+
+@located
+def attention(q: Any, k: Any, v: Any, attn_mask: Any = None, *, mask: str = "none",
+              window: int | None = None, rlx_window: bool = False,
+              causal_align: str = "bottom_right", scale: float | None = None,
+              softcap: float | None = None, num_heads: int | None = None,
+              dropout_p: float = 0.0, dropout_key: Any = None) -> Node:
+    """softmax(mask(scale·Q Kᵀ))·V of q[B, H, Sq, D], k[B, Hkv, Sk, D], v[B, Hkv, Sk, Dv].
+
+    Query head h reads head h // (H/Hkv) of k and v. With num_heads = H all three are [B, S, H·D]
+    (Hkv·D), and so is the result. scale None is 1/√D. softcap c makes c·tanh(u/c) of u = scale·QKᵀ.
+
+    mask: "none"; "causal": query i sees keys up to i + Sk − Sq (causal_align="top_left": up to i);
+    "sliding_window": of those the last `window` (one more with rlx_window); "custom": where
+    attn_mask is true, or ≥ 0.5 if it is numbers, of rank 4 broadcastable to [B, H, Sq, Sk], or
+    [B, Sk] for keys alone; "bias": attn_mask, likewise, is added and has a gradient. A query that
+    sees no key gives 0 and receives gradient 0. dropout_p drops elements of the softmax, by a key
+    (u32[2]) of its own. f16 and bf16 compute in f32.
+
+    Raises ShapeError, DTypeError, ArgumentError (attributes; a mask that is missing or unused).
+    """
+    nodes, attrs = _prepared(q, k, v, attn_mask, mask, window, rlx_window, causal_align, scale,
+                             softcap, num_heads, dropout_p, dropout_key)
+    y = ATTENTION(*nodes, **attrs)
+    return y if num_heads is None else heads_together(y)
+
+
+@located
+def flash_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, *, mask: str = "none",
+                    window: int | None = None, rlx_window: bool = False,
+                    causal_align: str = "bottom_right", scale: float | None = None,
+                    softcap: float | None = None, num_heads: int | None = None,
+                    dropout_p: float = 0.0, dropout_key: Any = None) -> tuple[Node, Node]:
+    """(O, LSE): `attention`, and log Σ exp of the masked scores, [B, H, Sq] (f32 for f16, bf16).
+
+    The backward pass computes the probabilities again from LSE: they are not kept from the forward
+    to the backward pass. LSE is −inf, with gradient 0, for a query that sees no key.
+    """
+    nodes, attrs = _prepared(q, k, v, attn_mask, mask, window, rlx_window, causal_align, scale,
+                             softcap, num_heads, dropout_p, dropout_key)
+    y, lse = FLASH_ATTENTION(*nodes, **attrs)
+    return (y if num_heads is None else heads_together(y)), lse
+
+
+def _prepared(q: Any, k: Any, v: Any, attn_mask: Any, mask: str, window: int | None,
+              rlx_window: bool, causal_align: str, scale: float | None, softcap: float | None,
+              num_heads: int | None, dropout_p: float, dropout_key: Any
+              ) -> tuple[list[Node], dict[str, Any]]:
+    """The operands and attributes of an attention op."""
+    q, k, v = operands(q, k, v)
+    if num_heads is not None:
+        q, k, v = _with_heads(q, k, v, integer("num_heads", num_heads))
+    if q.rank != 4:
+        raise ShapeError(f"q must be [B, H, S, D], or [B, S, H·D] with num_heads, not {q.type}")
+    if window is not None:
+        window = integer("window", window) + bool(rlx_window)
+    attrs: dict[str, Any] = {
+        "mask": mask, "window": window, "causal_align": causal_align,
+        "scale": 1 / sqrt(max(q.shape[3], 1)) if scale is None else real("scale", scale),
+        "softcap": None if softcap is None else real("softcap", softcap),
+        "dropout": real("dropout_p", dropout_p)}
+    keys = _dropout_keys(attrs["dropout"], dropout_key)
+    return [q, k, v, *_operand(attn_mask, mask, q, k), *keys], attrs
+
+
+def _dropout_keys(p: float, key: Any) -> list[Node]:
+    if not p:
+        return []
+    if key is None:
+        raise ArgumentError("dropout needs dropout_key: rlx.random.key(seed), or "
+                            "rlx.random.key_state")
+    return [as_node(key)]
+
+
+def _with_heads(q: Node, k: Node, v: Node, heads: int) -> tuple[Node, Node, Node]:
+    for n in (q, k, v):
+        if n.rank != 3:
+            raise ShapeError(f"with num_heads the operands are [B, S, heads·D], not {n.type}")
+    q = heads_apart(q, heads)
+    depth = q.shape[3]
+    shared = k.shape[2] // depth if depth else heads
+    if shared * depth != k.shape[2]:
+        raise ShapeError(f"{k.type} does not split into heads of {depth}")
+    return q, heads_apart(k, shared), heads_apart(v, shared)
+
+
+def _operand(attn_mask: Any, mask: str, q: Node, k: Node) -> list[Node]:
+    if attn_mask is None:
+        if mask in ("custom", "bias"):
+            raise ArgumentError(f"mask={mask!r} needs attn_mask")
+        return []
+    if mask not in ("custom", "bias"):
+        raise ArgumentError(f"attn_mask is for mask='custom' or 'bias', not {mask!r}")
+    m = as_node(attn_mask)
+    m = convert(m, q.dtype) if mask == "bias" else _keep(m)
+    if m.rank == 2:
+        if m.shape != (q.shape[0], k.shape[2]):
+            raise ShapeError(f"a mask of keys must be {(q.shape[0], k.shape[2])}, not {m.type}")
+        return [reshaped(m, (m.shape[0], 1, 1, m.shape[1]))]
+    return [m]
+
+
+def _keep(m: Node) -> Node:
+    """Where a mask of bools is true, or one of numbers ≥ 0.5."""
+    if m.dtype.kind == "bool":
+        return m
+    # No integer lies between 0 and 1.
+    return GE(m, fill(m, 0.5 if m.dtype.is_float else 1))
+
+
+# ---- PyTorch's -------------------------------------------------------------------------------
+
+
+@located
+def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: Any = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False,
+                                 scale: float | None = None, enable_gqa: bool = False, *,
+                                 dropout_key: Any = None) -> Node:
+    """softmax(scale·Q Kᵀ + mask)·V of query[…, H, L, E], key[…, Hkv, S, E], value[…, Hkv, S, Ev].
+
+    Leading axes broadcast; with enable_gqa query head h reads head h // (H/Hkv). attn_mask,
+    broadcastable to [… , H, L, S]: bool is true where a key takes part, float is added. is_causal:
+    query i sees keys up to i (top left). A query that sees no key gives 0. See `attention` for
+    other masks. dropout_p needs dropout_key. Raises ShapeError, DTypeError, ArgumentError
+    (attn_mask with is_causal; no key).
+    """
+    if is_causal and attn_mask is not None:
+        raise ArgumentError("attn_mask and is_causal exclude each other")
+    q, k, v = operands(query, key, value)
+    for n in (q, k, v):
+        if n.rank < 2:
+            raise ShapeError(f"attention takes at least [L, E], not {n.type}")
+    if enable_gqa and min(q.rank, k.rank, v.rank) < 3:
+        raise ShapeError(f"enable_gqa needs an axis of heads: {q.type}, {k.type}, {v.type}")
+    batch, heads, shared = _leading(q, k, v, enable_gqa)
+    q4, k4, v4 = (_four_axes(n, batch, count)
+                  for n, count in ((q, heads), (k, shared), (v, shared)))
+    kind = "causal" if is_causal else "none"
+    if attn_mask is not None:
+        m = as_node(attn_mask, q.dtype)
+        kind = "custom" if m.dtype.kind == "bool" else "bias"
+        attn_mask = _mask_of_four_axes(m, batch, heads, (q.shape[-2], k.shape[-2]))
+    y = attention(q4, k4, v4, attn_mask, mask=kind, causal_align="top_left", scale=scale,
+                  dropout_p=dropout_p, dropout_key=dropout_key)
+    return reshaped(y, (*batch, *heads, *y.shape[2:]))
+
+
+Sizes = tuple[int, ...]
+
+
+def _leading(q: Node, k: Node, v: Node, enable_gqa: bool) -> tuple[Sizes, Sizes, Sizes]:
+    """Sizes before the heads, of the query's heads and of the key's; heads () where there are none.
+    """
+    if enable_gqa:
+        batch = broadcast_shape(*(n.shape[:-3] for n in (q, k, v)))
+        return batch, q.shape[-3:-2], broadcast_shape(k.shape[-3:-2], v.shape[-3:-2])
+    lead = broadcast_shape(*(n.shape[:-2] for n in (q, k, v)))
+    heads = lead[-1:] if len(lead) > 1 else ()
+    return lead[:len(lead) - len(heads)], heads, heads
+
+
+def _four_axes(x: Node, batch: Sizes, heads: Sizes) -> Node:
+    whole = broadcast_to(x, (*batch, *heads, *x.shape[-2:]))
+    return reshaped(whole, (prod(batch), prod(heads), *x.shape[-2:]))
+
+
+def _mask_of_four_axes(m: Node, batch: Sizes, heads: Sizes, tail: Sizes) -> Node:
+    """[B or 1, H or 1, L or 1, S or 1], repeated only where its batch axes are neither all there
+    nor all of size 1."""
+    full = (*batch, *heads, *tail)
+    if m.rank > len(full) or broadcast_shape(m.shape, full) != full:
+        raise ShapeError(f"attn_mask {m.type} does not broadcast to {full}")
+    shape = (1,) * (len(full) - m.rank) + m.shape
+    lead, rest = shape[:len(batch)], shape[len(batch):]
+    rest = rest if heads else (1, *rest)
+    if any(d != 1 for d in lead):
+        m = broadcast_to(m, (*batch, *shape[len(batch):]))
+        return reshaped(m, (prod(batch), *rest))
+    return reshaped(m, (1, *rest))

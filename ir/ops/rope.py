@@ -1,0 +1,127 @@
+"""Rotary position embedding. Formula: Su et al. 2021; pairs as in GPT-NeoX or GPT-J."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlx_py.ir.errors import ArgumentError, ShapeError
+from rlx_py.ir.node import Chain, Node
+from rlx_py.ir.ops.arguments import integer, require_floats, require_shape
+from rlx_py.ir.ops.compare import EQ
+from rlx_py.ir.ops.constant import iota
+from rlx_py.ir.ops.elementwise import NEG, SELECT, fill
+from rlx_py.ir.ops.families import composite
+from rlx_py.ir.ops.located import located
+from rlx_py.ir.ops.movement import CONCAT, REVERSE, reshaped, sliced, spread
+from rlx_py.ir.ops.operand import operands
+from rlx_py.ir.ops.precision import in_compute_type
+from rlx_py.ir.ops.reduce import total
+from rlx_py.ir.types import TensorType, Type, normalize_axis
+
+STYLES = ("neox", "gptj")
+
+
+def _infer(x: TensorType, cos: TensorType, sin: TensorType, *, axis: int, style: str) -> Type:
+    require_floats("rope", x, cos, sin)
+    if style not in STYLES:
+        raise ArgumentError(f"style {style!r} is not one of {', '.join(STYLES)}")
+    if x.rank < 2:
+        raise ShapeError(f"rope needs an axis of positions and one of features, not {x}")
+    if not 0 <= axis < x.rank - 1:
+        raise ArgumentError(f"positions cannot lie along axis {axis} of {x}")
+    if cos.rank != 2 or cos.shape[0] != x.shape[axis]:
+        raise ShapeError(f"cos must be [{x.shape[axis]}, n_rot/2], not {cos}")
+    require_shape("sin", sin, cos.shape)
+    if 2 * cos.shape[1] > x.shape[-1]:
+        raise ShapeError(f"{cos.shape[1]} pairs do not fit the {x.shape[-1]} features of {x}")
+    return x
+
+
+class _Pairs:
+    """The rotated features of x as pairs: an axis of 2 before (neox) or behind (gptj) an axis that
+    counts the pairs."""
+
+    def __init__(self, x: Node, pairs: int, axis: int, style: str) -> None:
+        self.lead, self.pairs, self.axis = x.shape[:-1], pairs, axis
+        self.two = x.rank - 1 + (style == "gptj")
+        self.shape = (*self.lead, *((2, pairs) if style == "neox" else (pairs, 2)))
+        # Of cos and sin: their positions and pairs.
+        self.table = (axis, x.rank - (style == "gptj"))
+
+    def apart(self, x: Node) -> Node:
+        """The features that rotate, as pairs."""
+        stop = (*self.lead, 2 * self.pairs)
+        return reshaped(sliced(x, (0,) * x.rank, stop, (1,) * x.rank), self.shape)
+
+    def together(self, pairs: Node, x: Node) -> Node:
+        """Pairs as features, with those of x that do not rotate."""
+        turned = reshaped(pairs, (*self.lead, 2 * self.pairs))
+        if turned.shape == x.shape:
+            return turned
+        start = (*(0,) * len(self.lead), 2 * self.pairs)
+        return CONCAT(turned, sliced(x, start, x.shape, (1,) * x.rank), axis=x.rank - 1)
+
+    def along(self, table: Node) -> Node:
+        """cos or sin at every pair."""
+        return spread(table, self.shape, self.table)
+
+    def summed(self, x: Node) -> Node:
+        """The transpose of `along`."""
+        return total(x, tuple(i for i in range(x.rank) if i not in self.table))
+
+    def crossed(self, pairs: Node) -> Node:
+        """(a, b) as (−b, a): a quarter turn."""
+        other = REVERSE(pairs, axes=(self.two,))
+        first = iota(self.shape, self.two)
+        return SELECT(EQ(first, fill(first, 0)), NEG(other), other)
+
+
+@in_compute_type
+def _rope(x: Node, cos: Node, sin: Node, *, axis: int, style: str) -> Node:
+    """(a, b) of a pair becomes (a·cos − b·sin, b·cos + a·sin)."""
+    layout = _Pairs(x, cos.shape[1], axis, style)
+    pairs = layout.apart(x)
+    turned = pairs * layout.along(cos) + layout.crossed(pairs) * layout.along(sin)
+    return layout.together(turned, x)
+
+
+@in_compute_type
+def _table_gradients(dy: Node, x: Node, *, axis: int, style: str, pairs: int
+                     ) -> tuple[Node, Node]:
+    layout = _Pairs(x, pairs, axis, style)
+    ct, p = layout.apart(dy), layout.apart(x)
+    return layout.summed(ct * p), layout.summed(ct * layout.crossed(p))
+
+
+def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    """Rotation back, by −sin."""
+    x, cos, sin = node.inputs
+    return (ROPE(ct, cos, NEG(sin), **node.attrs),
+            *_table_gradients(ct, x, pairs=cos.shape[1], **node.attrs))
+
+
+ROPE = composite("rope", _infer, _rope, vjp=_vjp)
+
+
+@located
+def rope(input: Any, cos: Any, sin: Any, *, head_dim: int | None = None, n_rot: int | None = None,
+         style: str = "neox", axis: int = -2) -> Node:
+    """Each pair (a, b) of features at position s turned: (a·cos − b·sin, b·cos + a·sin).
+
+    cos, sin: [S, n_rot/2], one entry a pair; S is the length of `axis`. The first n_rot features
+    turn, the others are copied: "neox" pairs i with i + n_rot/2, "gptj" 2i with 2i + 1. With
+    head_dim the last axis holds heads of that size one after another ([B, S, H·D], axis 1 or −2).
+    Raises ShapeError, DTypeError (not floats), ArgumentError.
+    """
+    x, c, s = operands(input, cos, sin)
+    if c.rank == 2 and n_rot not in (None, 2 * c.shape[1]):
+        raise ArgumentError(f"n_rot {n_rot} with tables of {c.shape[1]} pairs")
+    place = normalize_axis(axis, x.rank)
+    if head_dim is None:
+        return ROPE(x, c, s, axis=place, style=style)
+    depth = integer("head_dim", head_dim)
+    if depth < 1 or not x.rank or x.shape[-1] % depth:
+        raise ArgumentError(f"the last axis of {x.type} does not hold heads of {head_dim}")
+    heads = reshaped(x, (*x.shape[:-1], x.shape[-1] // depth, depth))
+    return reshaped(ROPE(heads, c, s, axis=place, style=style), x.shape)
