@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlx_py.ir.index import Index
-from rlx_py.ir.kernel import Expr, Local, Value
+from rlx_py.ir.kernel import Buffer, Expr, Local, Value
 from rlx_py.ir.types import DType
 
 if TYPE_CHECKING:
@@ -70,10 +70,23 @@ class Emitter(Protocol):
 
     def store(self, index: tuple[Index, ...], value: Value, *, result: int = 0,
               combine: str | None = None, guard: Value | None = None) -> None:
-        """Write an element of the op's own result."""
+        """Write an element of one of the op's own results."""
 
     def load(self, index: tuple[Index, ...], *, result: int = 0) -> Value:
-        """Read back an element of the op's own result."""
+        """Read back an element of one of the op's own results."""
+
+    def scratch(self, dtype: DType, size: int) -> Buffer:
+        """Memory for one pass of the open loops; loops over it inside are not independent unless
+        they are inside an independent one."""
+
+    def put(self, buffer: Buffer, index: Index, value: Value, combine: str | None = None) -> None:
+        """Write an element of scratch memory."""
+
+    def get(self, buffer: Buffer, index: Index) -> Value:
+        """Read an element of scratch memory, here and now."""
+
+    def call(self, symbol: str, *args: Buffer | Index) -> None:
+        """Call a function of a kept library."""
 
 
 @dataclass(frozen=True)

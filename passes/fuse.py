@@ -81,6 +81,11 @@ def inline_scalar(node: Node) -> bool:
     return node.op is CONSTANT and node.size == 1 and node.rank == 0
 
 
+def is_result(node: Node) -> bool:
+    """Whether a node is one result of an op that writes several."""
+    return node.op is PROJECT and isinstance(kernel_of(node.inputs[0]), LoopRule)
+
+
 class Fusion:
     """Stored nodes of a primitive graph and their groups, in an order in which they can run."""
 
@@ -115,6 +120,8 @@ class Fusion:
     def _choose_stored(self) -> None:
         for n in self.nodes:
             if n.op is TUPLE or n.op is PROJECT:
+                if is_result(n):
+                    self.stored.add(n)
                 continue
             if self.external(n):
                 if not inline_scalar(n):
@@ -174,6 +181,11 @@ class Fusion:
     # ---- what shares a kernel ------------------------------------------------------------------
 
     def _place(self, node: Node) -> None:
+        if is_result(node):
+            group = self.group_of[node.inputs[0]]
+            group.places[node] = ()
+            self._enter(node, group)
+            return
         rule = kernel_of(node)
         if isinstance(rule, ContractRule | LoopRule):
             if not (isinstance(rule, LoopRule) and rule.scatter and self._join_scatter(node)):
