@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.node import Node, Op, require_float
-from rlx_py.ir.ops.arguments import real
+from rlx_py.ir.node import Chain, Node, Op, VJPRule, require_float
+from rlx_py.ir.ops.arguments import real, require_floats, require_shape
 from rlx_py.ir.ops.compare import GT, LE
-from rlx_py.ir.ops.elementwise import EXP, LOG1P, MUL, SELECT, TANH
+from rlx_py.ir.ops.elementwise import ABS, DIV, EXP, EXPM1, LOG1P, MUL, NEG, SELECT, TANH, fill
 from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled
@@ -20,7 +20,7 @@ from rlx_py.ir.ops.special import ERF, LOGISTIC
 from rlx_py.ir.types import TensorType, Type
 
 
-def activation(name: str, decompose: Callable[..., Node]) -> Op:
+def activation(name: str, decompose: Callable[..., Node], vjp: VJPRule | None = None) -> Op:
     """A composite from one float tensor to another of its type, computed in the compute type."""
 
     def infer(x: TensorType, **attrs: Any) -> Type:
@@ -29,7 +29,28 @@ def activation(name: str, decompose: Callable[..., Node]) -> Op:
             raise ArgumentError(f"{attrs} must be finite")
         return x
 
-    return composite(name, infer, in_compute_type(decompose))
+    return composite(name, infer, in_compute_type(decompose), vjp=vjp)
+
+
+def _backward(name: str, slope: Callable[[Node], Node]) -> VJPRule:
+    """The rule of an activation whose slope in closed form does not cancel as that of its
+    decomposition does: dx = dy·slope(x), an op of its own."""
+
+    def infer(dy: TensorType, x: TensorType) -> Type:
+        require_floats(name, dy, x)
+        require_shape("dy", dy, x.shape)
+        return x
+
+    @in_compute_type
+    def decompose(dy: Node, x: Node) -> Node:
+        return MUL(dy, slope(x))
+
+    op = composite(name, infer, decompose)
+
+    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+        return (op(ct, *node.inputs),)
+
+    return vjp
 
 
 def _relu(x: Node) -> Node:
@@ -71,12 +92,85 @@ def _softplus(x: Node, *, beta: float, threshold: float) -> Node:
     return SELECT(large, x, LOG1P(EXP(inner)) / beta)
 
 
+def _logsigmoid(x: Node) -> Node:
+    return NEG(_softplus(NEG(x), beta=1.0, threshold=SOFTPLUS_LINEAR))
+
+
+def _elu(x: Node, *, alpha: float) -> Node:
+    """α(eˣ − 1) where x ≤ 0, so the slope at 0 is α."""
+    low = LE(x, fill(x, 0))
+    return SELECT(low, EXPM1(SELECT(low, x, fill(x, 0))) * alpha, x)
+
+
+def _celu(x: Node, *, alpha: float) -> Node:
+    """α(exp(x/α) − 1) where x ≤ 0: once differentiable at 0."""
+    low = LE(x, fill(x, 0))
+    return SELECT(low, EXPM1(SELECT(low, x, fill(x, 0)) / alpha) * alpha, x)
+
+
+# Klambauer et al. 2017: the fixed point of mean 0 and variance 1.
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+
+def _selu(x: Node) -> Node:
+    return _elu(x, alpha=SELU_ALPHA) * SELU_SCALE
+
+
+# Above it tanh(softplus(x)) rounds to 1 in every type, as does the slope of mish.
+MISH_LINEAR = 24.0
+
+
+def _mish_parts(x: Node) -> tuple[Node, Node, Node]:
+    """Where x is large, and e = eˣ and n = e(e + 2) elsewhere: tanh(log(1 + e)) = n/(n + 2)."""
+    large = GT(x, fill(x, MISH_LINEAR))
+    e = EXP(SELECT(large, fill(x, 0), x))
+    return large, e, e * (e + 2)
+
+
+def _mish(x: Node) -> Node:
+    large, _, n = _mish_parts(x)
+    return SELECT(large, x, x * DIV(n, n + 2))
+
+
+def _mish_slope(x: Node) -> Node:
+    """n/(n + 2) + 4x·e(1 + e)/(n + 2)²."""
+    large, e, n = _mish_parts(x)
+    d = n + 2
+    slope = DIV(n, d) + DIV(x * 4, d) * DIV(e * (e + 1), d)
+    return SELECT(large, fill(x, 1), slope)
+
+
+def _softsign(x: Node) -> Node:
+    return DIV(x, ABS(x) + 1)
+
+
+def _softsign_slope(x: Node) -> Node:
+    r = DIV(fill(x, 1), ABS(x) + 1)
+    return r * r
+
+
+def _tanhshrink(x: Node) -> Node:
+    return x - TANH(x)
+
+
+def _tanhshrink_slope(x: Node) -> Node:
+    return TANH(x) * TANH(x)
+
+
 RELU = activation("relu", _relu)
 LEAKY_RELU = activation("leaky_relu", _leaky_relu)
 GELU = activation("gelu", _gelu)
 GELU_TANH = activation("gelu_tanh", _gelu_tanh)
 SILU = activation("silu", _silu)
 SOFTPLUS = activation("softplus", _softplus)
+LOGSIGMOID = activation("logsigmoid", _logsigmoid)
+ELU = activation("elu", _elu)
+CELU = activation("celu", _celu)
+SELU = activation("selu", _selu)
+MISH = activation("mish", _mish, _backward("mish_backward", _mish_slope))
+SOFTSIGN = activation("softsign", _softsign, _backward("softsign_backward", _softsign_slope))
+TANHSHRINK = activation("tanhshrink", _tanhshrink,
+                        _backward("tanhshrink_backward", _tanhshrink_slope))
 
 
 @located
@@ -113,3 +207,49 @@ def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Node:
     if slope == 0:
         raise ArgumentError("softplus needs a beta other than 0")
     return SOFTPLUS(as_node(input), beta=slope, threshold=linear)
+
+
+@located
+def logsigmoid(input: Any) -> Node:
+    """log σ(x), accurate at both ends."""
+    return LOGSIGMOID(as_node(input))
+
+
+@located
+def elu(input: Any, alpha: float = 1.0) -> Node:
+    """x where x > 0, else alpha·(eˣ − 1); the slope at 0 is alpha (Clevert et al. 2016)."""
+    return ELU(as_node(input), alpha=real("alpha", alpha))
+
+
+@located
+def celu(input: Any, alpha: float = 1.0) -> Node:
+    """x where x > 0, else alpha·(exp(x/alpha) − 1); the slope at 0 is 1. Raises ArgumentError
+    (alpha 0)."""
+    size = real("alpha", alpha)
+    if size == 0:
+        raise ArgumentError("celu needs an alpha other than 0")
+    return CELU(as_node(input), alpha=size)
+
+
+@located
+def selu(input: Any) -> Node:
+    """elu with alpha 1.6733, times 1.0507; the slope at 0 is 1.7581 (Klambauer et al. 2017)."""
+    return SELU(as_node(input))
+
+
+@located
+def mish(input: Any) -> Node:
+    """x·tanh(softplus(x)) (Misra 2019)."""
+    return MISH(as_node(input))
+
+
+@located
+def softsign(input: Any) -> Node:
+    """x/(1 + |x|), with slope 1 at 0; NaN at the infinities."""
+    return SOFTSIGN(as_node(input))
+
+
+@located
+def tanhshrink(input: Any) -> Node:
+    """x − tanh x."""
+    return TANHSHRINK(as_node(input))

@@ -25,6 +25,22 @@ def real(name: str, value: Any) -> float:
     return float(value)
 
 
+def not_negative(name: str, value: Any) -> float:
+    """A number ≥ 0 given for an argument."""
+    found = real(name, value)
+    if not found >= 0:
+        raise ArgumentError(f"{name} must not be negative, not {found}")
+    return found
+
+
+def positive(name: str, value: Any) -> float:
+    """A number > 0 given for an argument."""
+    found = real(name, value)
+    if not found > 0:
+        raise ArgumentError(f"{name} must be positive, not {found}")
+    return found
+
+
 def require_floats(op: str, *types: TensorType) -> None:
     """Refuse operands that are not all of one float type."""
     for t in types:

@@ -43,12 +43,17 @@ def _check_rows(logits: TensorType, smoothing: float) -> None:
         raise ArgumentError(f"label_smoothing must lie in 0 … 1, not {smoothing}")
 
 
+def require_classes(labels: TensorType, shape: tuple[int, ...]) -> None:
+    """Refuse labels that are not integers of this shape."""
+    if not labels.dtype.is_int:
+        raise DTypeError(f"class labels must be integers, not {labels.dtype}")
+    require_shape("labels", labels, shape)
+
+
 def _infer_hard(logits: TensorType, labels: TensorType, *, smoothing: float,
                 ignore: int | None) -> Type:
     _check_rows(logits, smoothing)
-    if not labels.dtype.is_int:
-        raise DTypeError(f"class labels must be integers, not {labels.dtype}")
-    require_shape("labels", labels, logits.shape[:-1])
+    require_classes(labels, logits.shape[:-1])
     return logits.with_shape(logits.shape[:-1])
 
 
@@ -60,7 +65,7 @@ def _infer_hard_backward(dloss: TensorType, logits: TensorType, labels: TensorTy
     return logits
 
 
-def _hits(logits: Node, labels: Node) -> Node:
+def hits(logits: Node, labels: Node) -> Node:
     """Where class = label. A comparison and not an index: a label that is no class matches none."""
     axis = logits.rank - 1
     if labels.dtype.bits < 32:  # too narrow to count classes in
@@ -68,7 +73,8 @@ def _hits(logits: Node, labels: Node) -> Node:
     return EQ(widened(labels, logits, (axis,)), iota(logits.shape, axis, labels.dtype))
 
 
-def _ignored(labels: Node, ignore: int) -> Node:
+def ignored(labels: Node, ignore: int) -> Node:
+    """Where label = ignore."""
     if labels.dtype.bits < 64:  # ignore may not fit
         labels = convert(labels, i64)
     return EQ(labels, filled(ignore, labels.tensor))
@@ -79,7 +85,7 @@ def _hard(logits: Node, labels: Node, *, smoothing: float, ignore: int | None) -
     """log Σ exp(x) − (1 − ε)·x_label − ε·mean x, all measured from the row's maximum."""
     axis = logits.rank - 1
     z, _, sums, m = shifted_exponentials(logits, axis)
-    own = SELECT(_hits(logits, labels), logits, filled(0, logits.tensor))
+    own = SELECT(hits(logits, labels), logits, filled(0, logits.tensor))
     # m − x_label and not −z_label, which would depend on m where no class matches.
     behind = m - REDUCE_SUM(own, axes=(axis,))
     loss = LOG(sums) + (behind * (1 - smoothing) if smoothing else behind)
@@ -87,7 +93,7 @@ def _hard(logits: Node, labels: Node, *, smoothing: float, ignore: int | None) -
         loss = loss - REDUCE_SUM(z, axes=(axis,)) * (smoothing / logits.shape[axis])
     if ignore is None:
         return loss
-    return SELECT(_ignored(labels, ignore), filled(0, loss.tensor), loss)
+    return SELECT(ignored(labels, ignore), filled(0, loss.tensor), loss)
 
 
 @in_compute_type
@@ -99,11 +105,11 @@ def _hard_backward(dloss: Node, logits: Node, labels: Node, *, smoothing: float,
     p = normalised(e, sums, axis)
     if smoothing:
         p = p - smoothing / logits.shape[axis]
-    p = SELECT(_hits(logits, labels), p - (1 - smoothing), p)
+    p = SELECT(hits(logits, labels), p - (1 - smoothing), p)
     found = p * widened(dloss, logits, (axis,))
     if ignore is None:
         return found
-    skipped = widened(_ignored(labels, ignore), logits, (axis,))
+    skipped = widened(ignored(labels, ignore), logits, (axis,))
     return SELECT(skipped, filled(0, found.tensor), found)
 
 
@@ -207,7 +213,7 @@ def reduced_loss(loss: Node, reduction: str) -> Node:
     return folding.mean(loss) if reduction == "mean" else folding.sum(loss)
 
 
-def _classes_last(x: Node) -> Node:
+def classes_last(x: Node) -> Node:
     """Axis 1 (the only axis of a vector) moved to the end."""
     return x if x.rank < 3 else permuted(x, (0, *range(2, x.rank), 1))
 
@@ -220,11 +226,11 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, ignore_index: int
     weight[C] scales each class. "mean" divides by the summed weights of the rows that are not
     ignored; with probabilities by the number of rows. Otherwise as `softmax_cross_entropy`.
     """
-    x, q = _classes_last(as_node(input)), as_node(target)
+    x, q = classes_last(as_node(input)), as_node(target)
     label_smoothing = real("label_smoothing", label_smoothing)
     _check_rows(x.tensor, label_smoothing)
     if q.dtype.is_float:
-        q = _smoothed(convert(_classes_last(q), x.dtype), label_smoothing)
+        q = _smoothed(convert(classes_last(q), x.dtype), label_smoothing)
         loss = softmax_cross_entropy(x, q if weight is None else q * _class_weights(x, weight))
         return reduced_loss(loss, reduction)
     if weight is None:
@@ -232,16 +238,16 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, ignore_index: int
         counted = filled(1, loss.tensor.with_dtype(x.dtype.compute))
     else:
         scale = _class_weights(x, weight)
-        own = SELECT(_hits(x, q), scale, filled(0, x.tensor))
+        own = SELECT(hits(x, q), scale, filled(0, x.tensor))
         # The weights of a row that is ignored are 0, so its loss and gradient are.
-        skipped = widened(_ignored(q, ignore_index), x, (x.rank - 1,))
+        skipped = widened(ignored(q, ignore_index), x, (x.rank - 1,))
         rows = SELECT(skipped, filled(0, x.tensor),
                       own * (1 - label_smoothing) + scale * (label_smoothing / x.shape[-1]))
         loss = softmax_cross_entropy(x, rows)
         counted = REDUCE_SUM(convert(own, x.dtype.compute), axes=(x.rank - 1,))
     if reduction != "mean":
         return reduced_loss(loss, reduction)
-    counted = SELECT(_ignored(q, ignore_index), filled(0, counted.tensor), counted)
+    counted = SELECT(ignored(q, ignore_index), filled(0, counted.tensor), counted)
     # Counts and sums of narrow floats overflow in their own type.
     mean = folding.sum(convert(loss, counted.dtype)) / folding.sum(counted)
     return convert(mean, loss.dtype)
@@ -255,23 +261,24 @@ def _class_weights(x: Node, weight: Any) -> Node:
     return spread(w, x.shape, (x.rank - 1,))
 
 
-def _wide(name: str, *values: Any) -> tuple[list[Node], DType]:
+def in_one_type(name: str, *values: Any) -> tuple[list[Node], DType]:
     """Float operands of one shape in their compute type, and the type of the result."""
     nodes = together(*values)
     require_float(name, nodes[0].dtype)
     return [convert(n, n.dtype.compute) for n in nodes], nodes[0].dtype
 
 
-def _finished(loss: Node, weight: Any, reduction: str, dtype: DType) -> Node:
+def finished(loss: Node, weight: Any, reduction: str, dtype: DType) -> Node:
+    """The weighted losses, reduced, in the type of the result."""
     return convert(reduced_loss(loss if weight is None else loss * weight, reduction), dtype)
 
 
 @located
 def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Node:
     """(input − target)², reduced. Both broadcast; raises ShapeError, DTypeError (not floats)."""
-    (a, b), dtype = _wide("mse_loss", input, target)
+    (a, b), dtype = in_one_type("mse_loss", input, target)
     d = SUB(a, b)
-    return _finished(d * d, None, reduction, dtype)
+    return finished(d * d, None, reduction, dtype)
 
 
 @located
@@ -282,18 +289,18 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None,
     From logits use `binary_cross_entropy_with_logits`, which keeps its accuracy where p rounds to
     0 or 1. Raises ShapeError, DTypeError (not floats).
     """
-    (p, y), dtype = _wide("binary_cross_entropy", input, target)
+    (p, y), dtype = in_one_type("binary_cross_entropy", input, target)
     loss = NEG(GUARDED_MUL(y, LOG(p)) + GUARDED_MUL(1 - y, LOG1P(NEG(p))))
-    return _finished(loss, weight, reduction, dtype)
+    return finished(loss, weight, reduction, dtype)
 
 
 @located
 def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None,
                                      reduction: str = "mean", pos_weight: Any = None) -> Node:
     """softplus(z) − z·y of logits z and labels y; pos_weight scales the part of label 1."""
-    (z, y), dtype = _wide("binary_cross_entropy_with_logits", input, target)
+    (z, y), dtype = in_one_type("binary_cross_entropy_with_logits", input, target)
     if pos_weight is None:
         loss = softplus(z) - z * y
     else:
         loss = (1 - y) * z + ((pos_weight - 1) * y + 1) * softplus(-z)
-    return _finished(loss, weight, reduction, dtype)
+    return finished(loss, weight, reduction, dtype)

@@ -133,3 +133,9 @@ def log_softmax(input: Any, dim: int = -1) -> Node:
     """x − log Σ exp(x) along an axis; otherwise as `softmax`."""
     x = as_node(input)
     return LOG_SOFTMAX(x, axis=normalize_axis(dim, x.rank))
+
+
+@located
+def softmin(input: Any, dim: int = -1) -> Node:
+    """`softmax` of −input."""
+    return softmax(-as_node(input), dim)

@@ -1,0 +1,157 @@
+"""Losses of margins, under their PyTorch names: hinges, rankings, and distances of embeddings.
+
+A hinge max(z, 0) passes its gradient at z = 0, as `clip` does at its bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rlx_py.ir.errors import ArgumentError, ShapeError
+from rlx_py.ir.node import Node, require_float
+from rlx_py.ir.ops.activation import softplus
+from rlx_py.ir.ops.arguments import integer, real, require_shape
+from rlx_py.ir.ops.choice import clip
+from rlx_py.ir.ops.compare import EQ, GT
+from rlx_py.ir.ops.distance import pairwise_distance
+from rlx_py.ir.ops.elementwise import DIV, MAX, RSQRT, SELECT, fill
+from rlx_py.ir.ops.folding import mean
+from rlx_py.ir.ops.located import located
+from rlx_py.ir.ops.loss import finished, hits, in_one_type, require_classes
+from rlx_py.ir.ops.movement import filled, spread
+from rlx_py.ir.ops.operand import as_node, convert, together
+from rlx_py.ir.ops.reduce import REDUCE_SUM, widened
+
+
+def _hinge(z: Node) -> Node:
+    return clip(z, 0.0)
+
+
+@located
+def hinge_loss(input: Any, target: Any, margin: float = 1.0, reduction: str = "mean") -> Node:
+    """max(0, margin − target·input) of scores and labels ±1. Raises ShapeError, DTypeError (not
+    floats), ArgumentError (reduction), as all here."""
+    (x, y), dtype = in_one_type("hinge_loss", input, target)
+    return finished(_hinge(real("margin", margin) - x * y), None, reduction, dtype)
+
+
+@located
+def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0,
+                         reduction: str = "mean") -> Node:
+    """The distance x = input where target = 1, max(0, margin − x) where it is −1."""
+    (x, y), dtype = in_one_type("hinge_embedding_loss", input, target)
+    zero, one = fill(x, 0), fill(x, 1)
+    far = SELECT(EQ(y, one), zero, _hinge(real("margin", margin) - x))
+    near = SELECT(EQ(y, fill(x, -1)), zero, x)
+    return finished(far + near, None, reduction, dtype)
+
+
+@located
+def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0,
+                        reduction: str = "mean") -> Node:
+    """max(0, margin − target·(input1 − input2)); target 1 ranks input1 higher, −1 lower."""
+    (a, b, y), dtype = in_one_type("margin_ranking_loss", input1, input2, target)
+    return finished(_hinge(real("margin", margin) - y * (a - b)), None, reduction, dtype)
+
+
+@located
+def soft_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Node:
+    """log(1 + exp(−target·input)) of scores and labels ±1."""
+    (x, y), dtype = in_one_type("soft_margin_loss", input, target)
+    return finished(softplus(-(x * y)), None, reduction, dtype)
+
+
+@located
+def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
+                                reduction: str = "mean") -> Node:
+    """−(y·log σ(x) + (1 − y)·log σ(−x)), weighted, averaged over the last axis (the classes)."""
+    (x, y), dtype = in_one_type("multilabel_soft_margin_loss", input, target)
+    if not x.rank:
+        raise ShapeError(f"{x.type} has no axis of classes")
+    loss = softplus(x) - x * y
+    if weight is not None:
+        loss = loss * convert(as_node(weight, x.dtype), x.dtype)
+    return finished(mean(loss, -1), None, reduction, dtype)
+
+
+@located
+def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0,
+                      weight: Any = None, reduction: str = "mean") -> Node:
+    """Σ_{j ≠ y} max(0, margin − x_y + x_j)^p/C of scores x[N, C] (or [C]) and classes y[N].
+
+    p is 1 or 2; weight[C] scales the rows of each class. A label that is no class matches none and
+    costs 0. At a margin kept exactly the slope is 0, as in PyTorch.
+    """
+    x, labels = as_node(input), as_node(target)
+    require_float("multi_margin_loss", x.dtype)
+    if integer("p", p) not in (1, 2):
+        raise ArgumentError(f"p must be 1 or 2, not {p}")
+    if x.rank not in (1, 2) or not x.shape[-1]:
+        raise ShapeError(f"scores must be [N, C] or [C], not {x.type}")
+    require_classes(labels.tensor, x.shape[:-1])
+    dtype, axis = x.dtype, x.rank - 1
+    x = convert(x, dtype.compute)
+    own, zero = hits(x, labels), fill(x, 0)
+    score = REDUCE_SUM(SELECT(own, x, zero), axes=(axis,))
+    z = x - widened(score, x, (axis,)) + real("margin", margin)
+    counts = SELECT(own, zero, SELECT(GT(z, zero), z if p == 1 else z * z, zero))
+    row = DIV(REDUCE_SUM(counts, axes=(axis,)), filled(x.shape[axis], score.tensor))
+    scale = fill(x, 1)
+    if weight is not None:
+        w = convert(as_node(weight, x.dtype), x.dtype)
+        require_shape("weight", w.tensor, x.shape[-1:])
+        scale = spread(w, x.shape, (axis,))
+    row = row * REDUCE_SUM(SELECT(own, scale, zero), axes=(axis,))
+    return finished(row, None, reduction, dtype)
+
+
+# ---- of embeddings ---------------------------------------------------------------------------
+
+
+@located
+def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0,
+                          reduction: str = "mean") -> Node:
+    """1 − cos where target = 1, max(0, cos − margin) where it is −1, of vectors of the last axis.
+
+    cos = x1·x2/√((x1² + ε)(x2² + ε)), ε = 1e-12. target has the shape of the other axes.
+    """
+    (a, b), dtype = in_one_type("cosine_embedding_loss", input1, input2)
+    if not a.rank:
+        raise ShapeError(f"{a.type} has no axis of features")
+    axes = (a.rank - 1,)
+    # Two roots, because the product of the squares overflows where they do not.
+    scale = [RSQRT(REDUCE_SUM(n * n, axes=axes) + 1e-12) for n in (a, b)]
+    cos = REDUCE_SUM(a * b, axes=axes) * scale[0] * scale[1]
+    cos, y = together(cos, convert(as_node(target, cos.dtype), cos.dtype))
+    zero, one = fill(cos, 0), fill(cos, 1)
+    same = SELECT(EQ(y, one), 1 - cos, zero)
+    other = SELECT(EQ(y, fill(y, -1)), _hinge(cos - real("margin", margin)), zero)
+    return finished(same + other, None, reduction, dtype)
+
+
+@located
+def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0,
+                        p: float = 2.0, eps: float = 1e-6, swap: bool = False,
+                        reduction: str = "mean") -> Node:
+    """max(0, margin + d(anchor, positive) − d(anchor, negative)), d as `pairwise_distance`.
+
+    swap: the negative's distance to the positive counts where it is smaller (Balntas et al. 2016).
+    """
+    return triplet_margin_with_distance_loss(
+        anchor, positive, negative, margin=margin, swap=swap, reduction=reduction,
+        distance_function=lambda a, b: pairwise_distance(a, b, p, eps))
+
+
+@located
+def triplet_margin_with_distance_loss(
+        anchor: Any, positive: Any, negative: Any, *,
+        distance_function: Callable[[Node, Node], Node] | None = None, margin: float = 1.0,
+        swap: bool = False, reduction: str = "mean") -> Node:
+    """`triplet_margin_loss` with a distance of one's own (by default `pairwise_distance`)."""
+    (a, b, c), dtype = in_one_type("triplet_margin_loss", anchor, positive, negative)
+    between = pairwise_distance if distance_function is None else distance_function
+    far = between(a, c)
+    if swap:
+        far = -MAX(-far, -between(b, c))
+    return finished(_hinge(between(a, b) - far + real("margin", margin)), None, reduction, dtype)
