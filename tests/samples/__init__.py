@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from samples import elementwise, folds, layers, movement, norms, positions, random
+from samples import attention, elementwise, folds, layers, movement, norms, positions, random
 from samples.sample import Sample
 
 SAMPLES: tuple[Sample, ...] = (
     *elementwise.SAMPLES, *movement.SAMPLES, *folds.SAMPLES, *positions.SAMPLES, *layers.SAMPLES,
-    *norms.SAMPLES, *random.SAMPLES)
+    *norms.SAMPLES, *random.SAMPLES, *attention.SAMPLES)
 
 # Ops that are no computation of their own, and where they are tested.
 EXEMPT = {
