@@ -1,4 +1,4 @@
-"""What the registry itself promises: each op is sampled, has its rules, and its backward is whole."""
+"""What the registry promises: each op is sampled, has its rules, and its backward is whole."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from samples.sample import Sample, apart, between, hostile, positions, reals, sample, ties
 
 from rlx_py.ir.node import OPS, Node
+from samples.sample import Sample, apart, between, hostile, positions, reals, sample, ties
 
 INF = np.inf
 NONE: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
@@ -118,7 +118,8 @@ def pool_samples() -> list[Sample]:
     for case, shape, given in [*POOLS, dilated]:
         rank = len(given["size"])
         attrs = pool_attrs(rank, given, dilation=(1,) * rank)
-        for kind, x in (("", apart(*shape)), ("_ties", ties(*shape)), ("_special", hostile(*shape))):
+        kinds = {"": apart(*shape), "_ties": ties(*shape), "_special": hostile(*shape)}
+        for kind, x in kinds.items():
             smooth, dy = not kind, reals(*pooled_shape("max_pool", x, attrs), seed=1)
             found += [
                 op("max_pool", case + kind, x, smooth=smooth, **attrs),
