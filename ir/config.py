@@ -11,8 +11,9 @@ from pathlib import Path
 class Config:
     """What `RLX_*` variables ask for.
 
-    debug: 1 a line per pass, 2 graphs, 3 rules fired, 4 loop programs, 5 generated code,
-    6 assembly.
+    debug: 1 a line per pass, 2 and graphs, 4 and loop programs, 5 and LLVM IR.
+    dump_dir: the same as numbered files. disable: names of passes and rules to leave out.
+    check: compare results before and after each pass on random inputs, and check the memory plan.
     """
 
     debug: int = 0

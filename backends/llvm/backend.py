@@ -17,7 +17,7 @@ from rlx_py.passes.decompose import decompose
 from rlx_py.passes.expand_math import expand_math
 from rlx_py.passes.lower import lower
 from rlx_py.passes.memory import check_plan, plan_memory
-from rlx_py.passes.pipeline import run_steps
+from rlx_py.passes.pipeline import report_text, run_steps
 from rlx_py.passes.schedule import CpuTarget, schedule
 from rlx_py.passes.simplify import simplify
 
@@ -66,5 +66,6 @@ class CpuBackend:
         """Machine code for this process."""
         target = host()
         program = program_for(graph, target, fast_math=fast_math)
-        return CpuRunner(program, compile_program(program, target=target, threads=threads,
-                                                  cache=cache))
+        compiled = compile_program(program, target=target, threads=threads, cache=cache)
+        report_text(f"{graph.name}-llvm", compiled.text, 5)
+        return CpuRunner(program, compiled)
