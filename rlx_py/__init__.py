@@ -62,6 +62,9 @@ from rlx_py.ir.ops.arithmetic import (
     subtract,
     trunc,
 )
+from rlx_py.ir.ops.average_pool import (
+    avg_pool2d,
+)
 from rlx_py.ir.ops.choice import (
     bitwise_and,
     bitwise_or,
@@ -196,7 +199,6 @@ from rlx_py.ir.ops.norm import (
     rms_norm,
 )
 from rlx_py.ir.ops.pool import (
-    avg_pool2d,
     max_pool2d,
 )
 from rlx_py.ir.ops.products import (
@@ -208,6 +210,9 @@ from rlx_py.ir.ops.products import (
     outer,
     tensordot,
     vdot,
+)
+from rlx_py.ir.ops.reduce_window import (
+    reduce_window,
 )
 from rlx_py.ir.ops.running import (
     cumlogsumexp,
@@ -242,6 +247,13 @@ from rlx_py.ir.ops.shaping import (
 from rlx_py.ir.ops.softmax import (
     log_softmax,
     softmax,
+)
+from rlx_py.ir.ops.sorting import (
+    argsort,
+    median,
+    quantile,
+    sort,
+    top_k,
 )
 from rlx_py.ir.serialize import (
     load_arrays,
@@ -325,6 +337,7 @@ __all__ = [
     "arctanh",
     "argmax",
     "argmin",
+    "argsort",
     "array_split",
     "astype",
     "avg_pool2d",
@@ -432,6 +445,7 @@ __all__ = [
     "max_pool2d",
     "maximum",
     "mean",
+    "median",
     "meshgrid",
     "min",
     "minimum",
@@ -453,10 +467,12 @@ __all__ = [
     "polygamma",
     "power",
     "prod",
+    "quantile",
     "rad2deg",
     "random",
     "ravel",
     "reciprocal",
+    "reduce_window",
     "relu",
     "remainder",
     "repeat",
@@ -484,6 +500,7 @@ __all__ = [
     "softmax",
     "softmax_cross_entropy",
     "softplus",
+    "sort",
     "split",
     "sqrt",
     "square",
@@ -500,6 +517,7 @@ __all__ = [
     "tanh",
     "tensordot",
     "tile",
+    "top_k",
     "train_step",
     "transpose",
     "tri",

@@ -10,6 +10,7 @@ from rlx_py.ir.ops.distributions import (
     key,
     key_state,
     normal,
+    permutation,
     randint,
     split,
     truncated_normal,
@@ -18,5 +19,5 @@ from rlx_py.ir.ops.distributions import (
 
 __all__ = [
     "bernoulli", "bits", "categorical", "exponential", "fold_in", "gumbel", "key", "key_state",
-    "normal", "randint", "split", "truncated_normal", "uniform",
+    "normal", "permutation", "randint", "split", "truncated_normal", "uniform",
 ]

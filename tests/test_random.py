@@ -138,6 +138,17 @@ def test_categorical() -> None:
     assert one.shape == (2,)
 
 
+@pytest.mark.parametrize("size", [0, 1, 2, 100, 5000])
+def test_permutations(size: int) -> None:
+    key = rlx.random.key(12)
+    found = both(rlx.random.permutation(key, size))
+    assert sorted(found) == list(range(size))
+    if size > 99:
+        assert abs(np.corrcoef(found, np.arange(size))[0, 1]) < 0.3
+    rows = np.arange(3.0 * size).reshape(3, size)
+    np.testing.assert_array_equal(both(rlx.random.permutation(key, rows, 1)), rows[:, found])
+
+
 def test_gradients_flow_through_bounds_and_scales() -> None:
     g = rlx.Graph()
     mean, scale, bound = (g.param(n, (3,), rlx.f64) for n in ("mean", "scale", "bound"))

@@ -6,7 +6,7 @@ sample is scaled by) get gradients where a sample is a differentiable function o
 
 from __future__ import annotations
 
-from math import sqrt
+from math import ceil, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,10 @@ from rlx_py.ir.ops.elementwise import (
     fill,
 )
 from rlx_py.ir.ops.folding import argmax
+from rlx_py.ir.ops.index import GATHER
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.operand import as_node, broadcast_shape, broadcast_to, convert
+from rlx_py.ir.ops.order import ARGSORT
 from rlx_py.ir.ops.random import RANDOM_BITS, RANDOM_KEYS
 from rlx_py.ir.ops.special import ERF, ERFINV
 from rlx_py.ir.types import DType, as_dtype, as_shape, f32, f64, i64, normalize_axis, u32
@@ -236,3 +238,25 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None) -> Nod
     whole = (*dims[:at], node.shape[at - len(dims) + len(rest)], *dims[at:])
     wide = cast(node, node.dtype.compute)
     return argmax(gumbel(key, whole, wide.dtype) + broadcast_to(wide, whole), at)
+
+
+@located
+def permutation(key: Any, x: Any, axis: int = 0) -> Node:
+    """The elements along an axis in random order; of an integer n, those of 0 … n − 1 (i64).
+
+    Sorted by random words, as often as makes equal words unlikely to matter.
+    """
+    if isinstance(x, int) and not isinstance(x, bool):
+        node, at = iota((x,), 0, i64), 0
+    else:
+        node = as_node(x)
+        at = normalize_axis(axis, node.rank)
+    size = node.shape[at]
+    places = iota((size,), 0, i64)
+    key = as_node(key)
+    for _ in range(ceil(3 * log(max(size, 1)) / log(2**32 - 1))):
+        keys = split(key)
+        key = keys[0]
+        order = ARGSORT(RANDOM_BITS(keys[1], shape=(size,), dtype=u32), axis=0, descending=False)
+        places = GATHER(places, order, axis=0, mode="clip")
+    return GATHER(node, places, axis=at, mode="clip") if node.size else node

@@ -67,3 +67,6 @@ def test_choices() -> None:
                                   jax.random.bernoulli(theirs, p))
     np.testing.assert_array_equal(value(rlx.random.randint(ours, (50,), -5, 100, rlx.i32)),
                                   jax.random.randint(theirs, (50,), -5, 100, "int32"))
+    for size in (7, 3000):
+        np.testing.assert_array_equal(value(rlx.random.permutation(ours, size)),
+                                      jax.random.permutation(theirs, size))

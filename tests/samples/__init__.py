@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from samples import attention, elementwise, folds, layers, movement, norms, positions, random
+from samples import (
+    activations,
+    attention,
+    elementwise,
+    experts,
+    folds,
+    layers,
+    movement,
+    norms,
+    orders,
+    positions,
+    random,
+    resampling,
+)
 from samples.sample import Sample
 
 SAMPLES: tuple[Sample, ...] = (
     *elementwise.SAMPLES, *movement.SAMPLES, *folds.SAMPLES, *positions.SAMPLES, *layers.SAMPLES,
-    *norms.SAMPLES, *random.SAMPLES, *attention.SAMPLES)
+    *norms.SAMPLES, *orders.SAMPLES, *random.SAMPLES, *attention.SAMPLES, *activations.SAMPLES,
+    *experts.SAMPLES, *resampling.SAMPLES)
 
 # Ops that are no computation of their own, and where they are tested.
 EXEMPT = {

@@ -1,0 +1,207 @@
+"""Sorting: the positions that put a line in order, from which values and gradients are gathered.
+
+The order is stable. NaN counts as larger than any number, −0 and 0 as equal: NaN comes last as in
+NumPy, and first in descending order as in PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.errors import ArgumentError, ShapeError
+from rlx_py.ir.index import Index
+from rlx_py.ir.kernel import Apply, Bitcast, Buffer, Cast, Expr, IndexValue, Read, Value
+from rlx_py.ir.node import Node, Op, register
+from rlx_py.ir.ops.cumulative import others
+from rlx_py.ir.ops.families import Array, narrow
+from rlx_py.ir.ops.guards import apply, choose, converted, read, scalar, settle
+from rlx_py.ir.stored import Emitter, LoopRule
+from rlx_py.ir.types import DType, TensorType, Type, bool_, i32, i64, u32
+
+SHORT = 128  # longest line of which each element is compared with each
+DIGIT = 8  # bits by which longer ones are distributed at a time
+BINS = 1 << DIGIT
+
+
+def _infer(x: TensorType, *, axis: int, descending: bool) -> Type:
+    if not 0 <= axis < x.rank:
+        raise ArgumentError(f"axis {axis} is out of range for rank {x.rank}")
+    if x.shape[axis] > 2**31:
+        raise ShapeError(f"an axis of {x.shape[axis]} elements is too long to sort")
+    return x.with_dtype(i64)
+
+
+def _eval(x: Array, *, axis: int, descending: bool) -> Array:
+    x = narrow(x)  # NumPy does not order the NaN of bf16
+    if not descending:
+        return np.argsort(x, axis, kind="stable")
+    # A stable descending order is the ascending one of the reversed line, reversed.
+    found = np.flip(np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
+    return np.asarray(x.shape[axis] - 1 - found)
+
+
+# ---- keys ------------------------------------------------------------------------------------
+
+
+def key_type(dtype: DType) -> DType:
+    """Keys of 64-bit types are i64 in signed order, of others u32 in unsigned order."""
+    return i64 if dtype.bits == 64 else u32
+
+
+def _key(emit: Emitter, value: Value, descending: bool) -> Value:
+    """An integer that compares as the value does."""
+    wanted = key_type(value.dtype)
+    if value.dtype.is_float:
+        key = _float_key(converted(emit, value, value.dtype.compute), wanted)
+    elif wanted is u32 and value.dtype.kind == "int":
+        wide = Bitcast(converted(emit, value, i32), u32)
+        key = apply("xor", u32, wide, scalar(1 << 31, u32))
+    else:
+        key = Cast(value, wanted) if value.dtype is not wanted else value
+    return settle(emit, apply("not", wanted, key) if descending else key)
+
+
+def _float_key(x: Value, wanted: DType) -> Expr:
+    """The bits in the order of the numbers: those of negative ones turned round."""
+    bits = Bitcast(x, wanted)
+    if wanted is i64:
+        negative = apply("lt", bool_, bits, scalar(0, i64))
+        turned = apply("xor", i64, bits, scalar(2**63 - 1, i64))
+        key, zero, last = choose(negative, turned, bits, i64), 0, 2**63 - 1
+    else:
+        negative = apply("ge", bool_, bits, scalar(1 << 31, u32))
+        positive = apply("xor", u32, bits, scalar(1 << 31, u32))
+        key = choose(negative, apply("not", u32, bits), positive, u32)
+        zero, last = 1 << 31, 2**32 - 1
+    is_zero = apply("eq", bool_, x, scalar(0, x.dtype))
+    is_nan = apply("ne", bool_, x, x)
+    key = choose(is_zero, scalar(zero, wanted), key, wanted)
+    return choose(is_nan, scalar(last, wanted), key, wanted)
+
+
+# ---- short lines -----------------------------------------------------------------------------
+
+
+def _ranked(node: Node, emit: Emitter) -> None:
+    """Each element goes to the number of those before it: smaller ones, and equal ones to its
+    left. Quadratic, but without branches and in lanes."""
+    (x,), axis, size = node.inputs, node.attrs["axis"], node.shape[node.attrs["axis"]]
+    wanted = key_type(x.dtype)
+    with others(node, emit, axis) as at:
+        keys, ranks = emit.scratch(wanted, size), emit.scratch(i32, size)
+        with emit.loop(size, independent=node.rank > 1) as i:
+            emit.put(keys, i, _key(emit, emit.ask(0, at(i)), node.attrs["descending"]))
+        with emit.loop(size, independent=node.rank > 1) as i:
+            mine, place = emit.get(keys, i), emit.let(IndexValue(i, i32))
+            rank = emit.declare(i32, scalar(0, i32))
+            with emit.loop(size, independent=False) as j:
+                other = emit.get(keys, j)
+                left = apply("lt", bool_, IndexValue(j, i32), place)
+                tied = apply("and", bool_, apply("eq", bool_, other, mine), left)
+                before = apply("or", bool_, apply("lt", bool_, other, mine), tied)
+                emit.set(rank, settle(emit, Cast(before, i32)), "add")  # type: ignore[arg-type]
+            emit.put(ranks, i, read(rank))
+        with emit.loop(size, independent=False) as i:
+            place_of = emit.dynamic(converted(emit, emit.get(ranks, i), i64), size)
+            emit.store(at(place_of), emit.let(IndexValue(i, i64)))
+
+
+# ---- long lines ------------------------------------------------------------------------------
+
+
+class _Records:
+    """Keys with their positions: one word where both fit 64 bits."""
+
+    def __init__(self, emit: Emitter, key: DType, size: int) -> None:
+        self.emit, self.packed = emit, key is u32
+        self.words: Buffer = emit.scratch(i64, size)
+        self.places: Buffer | None = None if self.packed else emit.scratch(i32, size)
+
+    def put(self, at: Index, key: Value, place: Value) -> None:
+        """Write a record."""
+        if self.places is None:
+            high = apply("shl", i64, Cast(key, i64), scalar(32, i64))
+            word = apply("or", i64, high, Cast(place, i64))
+            self.emit.put(self.words, at, settle(self.emit, word))
+            return
+        self.emit.put(self.words, at, key)
+        self.emit.put(self.places, at, place)
+
+    def get(self, at: Index) -> tuple[Value, Value]:
+        """A record."""
+        word = self.emit.get(self.words, at)
+        if self.places is not None:
+            return word, self.emit.get(self.places, at)
+        key = settle(self.emit, Cast(apply("lshr", i64, word, scalar(32, i64)), u32))  # type: ignore[arg-type]
+        return key, settle(self.emit, Cast(word, i32))
+
+
+def _digit(emit: Emitter, key: Value, position: int) -> Value:
+    """A digit of a key, as an i64."""
+    last = DIGIT * (position + 1) == key.dtype.bits
+    shifted = apply("lshr", key.dtype, key, scalar(DIGIT * position, key.dtype))
+    digit = apply("and", key.dtype, shifted, scalar(BINS - 1, key.dtype))
+    if last and key.dtype is i64:
+        digit = apply("xor", i64, digit, scalar(BINS // 2, i64))  # the sign
+    return settle(emit, digit if key.dtype is i64 else Cast(digit, i64))  # type: ignore[arg-type]
+
+
+def _distributed(node: Node, emit: Emitter) -> None:
+    """Radix sort, least digit first: each pass moves all records, in order, to where the counts of
+    smaller digits say."""
+    (x,), axis, size = node.inputs, node.attrs["axis"], node.shape[node.attrs["axis"]]
+    wanted = key_type(x.dtype)
+    first, digits = _varying(x.dtype), wanted.bits // DIGIT
+    with others(node, emit, axis) as at:
+
+        def source(i: Index) -> tuple[Value, Value]:
+            key = _key(emit, emit.ask(0, at(i)), node.attrs["descending"])
+            return key, emit.let(IndexValue(i, i32))
+
+        counts = emit.scratch(i64, (digits - first) * BINS)
+        _count(emit, counts, source, range(first, digits), size)
+        banks = [_Records(emit, wanted, size) for _ in range(min(digits - first - 1, 2))]
+        for turn, position in enumerate(range(first, digits)):
+            with emit.loop(size, independent=False) as i:
+                key, place = source(i) if turn == 0 else banks[(turn - 1) % 2].get(i)
+                slot = emit.dynamic(_digit(emit, key, position), BINS) + turn * BINS
+                target = emit.get(counts, slot)
+                emit.put(counts, slot, emit.let(apply("add", i64, target, scalar(1, i64))))
+                goal = emit.dynamic(target, size)
+                if position == digits - 1:
+                    emit.store(at(goal), converted(emit, place, i64))
+                else:
+                    banks[turn % 2].put(goal, key, place)
+
+
+def _varying(dtype: DType) -> int:
+    """The lowest digit of a key that is not the same for all."""
+    return 2 if dtype.name == "bf16" else 0
+
+
+def _count(emit: Emitter, counts: Buffer, source: Any, positions: range, size: int) -> None:
+    """Of each digit at each position: where its records begin."""
+    with emit.loop(len(positions) * BINS, independent=False) as i:
+        emit.put(counts, i, scalar(0, i64))
+    with emit.loop(size, independent=False) as i:
+        key, _ = source(i)
+        for turn, position in enumerate(positions):
+            slot = emit.dynamic(_digit(emit, key, position), BINS) + turn * BINS
+            emit.put(counts, slot, scalar(1, i64), "add")
+    for turn in range(len(positions)):
+        before = emit.declare(i64, scalar(0, i64))
+        with emit.loop(BINS, independent=False) as i:
+            here = emit.get(counts, i + turn * BINS)
+            emit.put(counts, i + turn * BINS, read(before))
+            emit.set(before, emit.let(Apply("add", (Read(before), here), i64)))
+
+
+def _build(node: Node, emit: Emitter) -> None:
+    if node.size:
+        short = node.shape[node.attrs["axis"]] <= SHORT
+        (_ranked if short else _distributed)(node, emit)
+
+
+ARGSORT = register(Op("argsort", _infer, _eval, kernel=LoopRule(_build), differentiable=False))
