@@ -84,7 +84,7 @@ def _infer_scale(x: TensorType, *, bits: int, axis: int | None) -> Type:
 
 def _scale(x: Node, *, bits: int, axis: int | None) -> Node:
     """max(max |x|/q, 1e-12) over every axis but that of the channel."""
-    x = convert(x, x.dtype.compute)
+    x = STOP_GRADIENT(convert(x, x.dtype.compute))
     reduced = kept_axes(x.rank, _channel_axes(axis))
     if not prod(x.shape[a] for a in reduced):  # nothing to measure
         return spread(as_node(SMALLEST, x.dtype), () if axis is None else (x.shape[axis],), ())
