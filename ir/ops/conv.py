@@ -250,13 +250,21 @@ def _add_bias(y: Node, bias: Node | None) -> Node:
     return y + spread(bias, y.shape, (1,))
 
 
-def _operands(rank: int, name: str, x: Any, w: Any, bias: Any) -> tuple[Node, Node, Node | None]:
+def _operands(rank: int, name: str, x: Any, w: Any, bias: Any
+              ) -> tuple[Node, Node, Node | None, bool]:
+    """The operands, the input with a batch axis, and whether it lacked one."""
     x, w, *rest = operands(x, w, *(() if bias is None else (bias,)))
-    for n in (x, w):
-        if n.rank != rank + 2:
-            raise ShapeError(f"{name} takes input and weight of rank {rank + 2}, not {x.type} and "
-                             f"{w.type}")
-    return x, w, rest[0] if rest else None
+    if w.rank != rank + 2 or x.rank not in (rank + 1, rank + 2):
+        raise ShapeError(f"{name} takes input of rank {rank + 1} or {rank + 2} and weight of rank "
+                         f"{rank + 2}, not {x.type} and {w.type}")
+    single = x.rank == rank + 1
+    return reshaped(x, (1, *x.shape)) if single else x, w, rest[0] if rest else None, single
+
+
+def _result(y: Node, bias: Node | None, single: bool) -> Node:
+    """With the bias, and without a batch axis that was not given."""
+    y = _add_bias(y, bias)
+    return reshaped(y, y.shape[1:]) if single else y
 
 
 def _same_padding(size: Sizes, stride: Sizes, dilation: Sizes) -> tuple[Sizes, Sizes]:
@@ -269,7 +277,7 @@ def _same_padding(size: Sizes, stride: Sizes, dilation: Sizes) -> tuple[Sizes, S
 
 def _convolve(rank: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any,
               dilation: Any, groups: int) -> Node:
-    x, w, b = _operands(rank, f"conv{rank}d", input, weight, bias)
+    x, w, b, single = _operands(rank, f"conv{rank}d", input, weight, bias)
     stride, dilation = per_axis("stride", stride, rank, 1), per_axis("dilation", dilation, rank, 1)
     if padding == "same":
         low, high = _same_padding(w.shape[2:], stride, dilation)
@@ -277,7 +285,7 @@ def _convolve(rank: int, input: Any, weight: Any, bias: Any, stride: Any, paddin
         low, high = padding_pairs(0 if padding == "valid" else padding, rank)
     y = CONV(x, w, stride=stride, low=low, high=high, dilation=dilation,
              groups=per_axis("groups", groups, 1, 1)[0])
-    return _add_bias(y, b)
+    return _result(y, b, single)
 
 
 @located
@@ -295,10 +303,11 @@ def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
            dilation: Any = 1, groups: int = 1) -> Node:
     """Cross-correlation of input[N, C, H, W] with weight[O, C/groups, Kh, Kw], plus bias[O].
 
-    stride and dilation are one integer or one an axis; padding also a (low, high) pair an axis,
-    "valid", or "same" (stride 1). L becomes ⌊(L + low + high − dilation·(K−1) − 1)/stride⌋ + 1.
-    Raises ShapeError (rank, channels, groups that do not divide, kernel beyond the padded input),
-    DTypeError (not floats), ArgumentError (stride 0, negative padding, …).
+    The input, and then the result, may lack N. stride and dilation are one integer or one an axis;
+    padding also a (low, high) pair an axis, "valid", or "same" (stride 1). L becomes
+    ⌊(L + low + high − dilation·(K−1) − 1)/stride⌋ + 1. Raises ShapeError (rank, channels,
+    groups that do not divide, kernel beyond the padded input), DTypeError (not floats),
+    ArgumentError (stride 0, negative padding, …).
     """
     return _convolve(2, input, weight, bias, stride, padding, dilation, groups)
 
@@ -315,7 +324,7 @@ def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
 
 def _transposed(rank: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any,
                 output_padding: Any, groups: int, dilation: Any) -> Node:
-    x, w, b = _operands(rank, f"conv_transpose{rank}d", input, weight, bias)
+    x, w, b, single = _operands(rank, f"conv_transpose{rank}d", input, weight, bias)
     stride, dilation = per_axis("stride", stride, rank, 1), per_axis("dilation", dilation, rank, 1)
     low, high = padding_pairs(padding, rank)
     added = per_axis("output_padding", output_padding, rank, 0)
@@ -331,7 +340,7 @@ def _transposed(rank: int, input: Any, weight: Any, bias: Any, stride: Any, padd
     high = tuple(b - o for b, o in zip(high, added, strict=True))
     y = CONV_BACKWARD_INPUT(x, w, shape=shape, stride=stride, low=low, high=high,
                             dilation=dilation, groups=per_axis("groups", groups, 1, 1)[0])
-    return _add_bias(y, b)
+    return _result(y, b, single)
 
 
 @located

@@ -1,26 +1,23 @@
-"""Max and average pooling of trailing axes, with explicit adjoints."""
+"""Windows of a padded tensor, and max pooling of trailing axes with explicit adjoints."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from math import inf, prod
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from rlx_py.ir.errors import ArgumentError, ShapeError
+from rlx_py.ir.errors import ShapeError
 from rlx_py.ir.node import Chain, Node, Op, require_float
 from rlx_py.ir.ops.arguments import require_floats, require_shape
-from rlx_py.ir.ops.choice import maximum, minimum
 from rlx_py.ir.ops.compare import AND, EQ, NE, OR
 from rlx_py.ir.ops.constant import iota
-from rlx_py.ir.ops.elementwise import DIV, MUL, SELECT
+from rlx_py.ir.ops.elementwise import SELECT
 from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled, reshaped, spread
 from rlx_py.ir.ops.operand import as_node, convert
-from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_MIN, REDUCE_SUM
 from rlx_py.ir.ops.spatial import (
     check_attributes,
@@ -31,7 +28,7 @@ from rlx_py.ir.ops.spatial import (
     per_axis,
 )
 from rlx_py.ir.ops.windows import WINDOWS, window_count
-from rlx_py.ir.types import TensorType, Type, bool_, i32
+from rlx_py.ir.types import TensorType, Type, bool_, i32, i64
 
 Sizes = tuple[int, ...]
 MOST_PADDED = 2**20  # windows beginning in padding; more would take long to check
@@ -57,8 +54,9 @@ def _check_line(length: int, size: int, stride: int, low: int, high: int, dilati
     return count
 
 
-def _output_type(x: TensorType, *, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
-                 dilation: Sizes) -> TensorType:
+def pooled_type(x: TensorType, *, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
+                dilation: Sizes) -> TensorType:
+    """The type of pools of the trailing axes. Raises ShapeError for a window without an element."""
     rank = len(size)
     if not 0 < rank <= x.rank:
         raise ShapeError(f"windows {size} do not fit {x}")
@@ -69,8 +67,23 @@ def _output_type(x: TensorType, *, size: Sizes, stride: Sizes, low: Sizes, high:
     return x.with_shape((*x.shape[:lead], *counts))
 
 
-def _taps(windows: Node, rank: int) -> Sizes:
+def tap_axes(windows: Node, rank: int) -> Sizes:
+    """The axes of the taps of windows over `rank` axes."""
     return tuple(range(windows.rank - rank, windows.rank))
+
+
+def padded_windows(x: Node, fill: Any, *, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
+                   dilation: Sizes) -> Node:
+    """WINDOWS of x with a value around it."""
+    return WINDOWS(pad_trailing(x, low, high, fill), size=size, stride=stride, dilation=dilation)
+
+
+def folded_windows(windows: Node, shape: Sizes, *, size: Sizes, stride: Sizes, low: Sizes,
+                   high: Sizes, dilation: Sizes) -> Node:
+    """The adjoint of `padded_windows` with zeros, of x whose last axes are the last of a shape."""
+    lengths = shape[len(shape) - len(size):]
+    full = tuple(n + a + b for n, a, b in zip(lengths, low, high, strict=True))
+    return crop_trailing(fold_windows(windows, full, size, stride, dilation), low, high)
 
 
 # ---- max -------------------------------------------------------------------------------------
@@ -88,13 +101,13 @@ class MaxAttributes(TypedDict):
 
 def _infer_max(x: TensorType, **attrs: Unpack[MaxAttributes]) -> Type:
     require_float("max_pool", x.dtype)
-    return _output_type(x, **attrs)
+    return pooled_type(x, **attrs)
 
 
 def _infer_max_backward(dy: TensorType, x: TensorType, y: TensorType,
                         **attrs: Unpack[MaxAttributes]) -> Type:
     require_floats("max_pool_backward", dy, x, y)
-    shape = _output_type(x, **attrs).shape
+    shape = pooled_type(x, **attrs).shape
     require_shape("dy", dy, shape)
     require_shape("y", y, shape)
     return x
@@ -104,57 +117,48 @@ def _infer_max_take(t: TensorType, x: TensorType, y: TensorType,
                     **attrs: Unpack[MaxAttributes]) -> Type:
     require_floats("max_pool_take", t, x, y)
     require_shape("t", t, x.shape)
-    require_shape("y", y, _output_type(x, **attrs).shape)
+    require_shape("y", y, pooled_type(x, **attrs).shape)
     return y
 
 
-def _windows(x: Node, fill: float, *, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
-             dilation: Sizes) -> Node:
-    return WINDOWS(pad_trailing(x, low, high, fill), size=size, stride=stride, dilation=dilation)
-
-
 def _max_pool(x: Node, **attrs: Sizes) -> Node:
-    windows = _windows(x, -inf, **attrs)
-    return REDUCE_MAX(windows, axes=_taps(windows, len(attrs["size"])))
+    windows = padded_windows(x, -inf, **attrs)
+    return REDUCE_MAX(windows, axes=tap_axes(windows, len(attrs["size"])))
+
+
+def _first(x: Node, y: Node, **attrs: Sizes) -> tuple[Node, Node]:
+    """Which tap of each window the maximum y is from: the first in row-major order, never padding
+    (also where all is −inf), the first NaN if there is one. And the numbers of all taps."""
+    size = attrs["size"]
+    windows = padded_windows(x, -inf, **attrs)
+    taps = tap_axes(windows, len(size))
+    hit = OR(EQ(windows, spread(y, windows.shape, tuple(range(y.rank)))), NE(windows, windows))
+    if any(attrs["low"]) or any(attrs["high"]):
+        inside = filled(True, x.tensor.with_dtype(bool_))
+        hit = AND(hit, padded_windows(inside, False, **attrs))
+    # A minimum of i32 and not an argmax, whose i64 would halve the lanes beside f32.
+    order = spread(reshaped(iota(prod(size), 0, i32), size), windows.shape, taps)
+    return REDUCE_MIN(SELECT(hit, order, filled(prod(size), order.tensor)), axes=taps), order
 
 
 def _winner(x: Node, y: Node, **attrs: Sizes) -> Node:
-    """Which tap of each window the maximum y is from: the first in row-major order, never padding
-    (also where all is −inf), the first NaN if there is one. A bool for every tap."""
-    size = attrs["size"]
-    windows = _windows(x, -inf, **attrs)
-    taps = _taps(windows, len(size))
-    lead = tuple(range(y.rank))
-    hit = OR(EQ(windows, spread(y, windows.shape, lead)), NE(windows, windows))
-    if any(attrs["low"]) or any(attrs["high"]):
-        inside = filled(True, x.tensor.with_dtype(bool_))
-        hit = AND(hit, _windows(inside, False, **attrs))
-    # A minimum of i32 and not an argmax, whose i64 would halve the lanes beside f32.
-    order = spread(reshaped(iota(prod(size), 0, i32), size), windows.shape, taps)
-    first = REDUCE_MIN(SELECT(hit, order, filled(prod(size), order.tensor)), axes=taps)
-    return EQ(spread(first, windows.shape, lead), order)
+    """A bool for every tap of every window: whether the maximum is from it."""
+    first, order = _first(x, y, **attrs)
+    return EQ(spread(first, order.shape, tuple(range(y.rank))), order)
 
 
 def _max_pool_backward(dy: Node, x: Node, y: Node, **attrs: Sizes) -> Node:
     winner = _winner(x, y, **attrs)
     share = SELECT(winner, spread(dy, winner.shape, tuple(range(dy.rank))),
                    filled(0, dy.tensor.with_shape(winner.shape)))
-    return _fold(share, x.shape, attrs["size"], attrs["stride"], attrs["low"], attrs["high"],
-                 attrs["dilation"])
-
-
-def _fold(windows: Node, shape: Sizes, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
-          dilation: Sizes) -> Node:
-    lengths = shape[len(shape) - len(size):]
-    full = tuple(n + a + b for n, a, b in zip(lengths, low, high, strict=True))
-    return crop_trailing(fold_windows(windows, full, size, stride, dilation), low, high)
+    return folded_windows(share, x.shape, **attrs)
 
 
 def _max_pool_take(t: Node, x: Node, y: Node, **attrs: Sizes) -> Node:
     winner = _winner(x, y, **attrs)
-    chosen = SELECT(winner, _windows(t, 0.0, **attrs),
+    chosen = SELECT(winner, padded_windows(t, 0.0, **attrs),
                     filled(0, t.tensor.with_shape(winner.shape)))
-    return REDUCE_SUM(chosen, axes=_taps(chosen, len(attrs["size"])))
+    return REDUCE_SUM(chosen, axes=tap_axes(chosen, len(attrs["size"])))
 
 
 def _max_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
@@ -188,127 +192,11 @@ MAX_POOL_BACKWARD: Op = composite("max_pool_backward", _infer_max_backward, _max
 MAX_POOL_TAKE: Op = composite("max_pool_take", _infer_max_take, _max_pool_take,
                               vjp=_max_take_vjp, jvp=_first_jvp)
 
-# ---- average ---------------------------------------------------------------------------------
-#
-# `extra` is padding at the end that ceil_mode adds: it never counts as part of a window.
-
-
-def _average_type(x: TensorType, *, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
-                  extra: Sizes, count_include_pad: bool, divisor: int | None) -> TensorType:
-    check_attributes(len(size), 0, extra=extra, high=high)
-    if divisor is not None and (isinstance(divisor, bool) or not isinstance(divisor, int)
-                                or divisor == 0):
-        raise ArgumentError(f"a divisor must be an integer other than 0, not {divisor!r}")
-    return _output_type(x, size=size, stride=stride, low=low, high=_total(high, extra),
-                        dilation=(1,) * len(size))
-
-
-def _total(high: Sizes, extra: Sizes) -> Sizes:
-    return tuple(a + b for a, b in zip(high, extra, strict=True))
-
-
-class AverageAttributes(TypedDict):
-    """What average pools carry."""
-
-    size: Sizes
-    stride: Sizes
-    low: Sizes
-    high: Sizes
-    extra: Sizes
-    count_include_pad: bool
-    divisor: int | None
-
-
-def _infer_average(x: TensorType, **attrs: Unpack[AverageAttributes]) -> Type:
-    require_float("avg_pool", x.dtype)
-    return _average_type(x, **attrs)
-
-
-def _infer_average_backward(dy: TensorType, *, shape: Sizes,
-                            **attrs: Unpack[AverageAttributes]) -> Type:
-    require_float("avg_pool_backward", dy.dtype)
-    lead = dy.rank - len(shape)
-    if lead < 0:
-        raise ShapeError(f"{dy} has no {len(shape)} pooled axes")
-    x = dy.with_shape((*dy.shape[:lead], *shape))
-    require_shape("dy", dy, _average_type(x, **attrs).shape)
-    return x
-
-
-def _line_divisor(count: int, length: int, size: int, stride: int, low: int, high: int,
-                  include: bool) -> int | Node:
-    """How many elements of an axis each of its windows counts: one number, or a line of them."""
-    first, end = (-low, length + high) if include else (0, length)
-    last = (count - 1) * stride - low
-    if -low >= first and last + size <= end:
-        return size
-    start = iota(count, 0, i32) * stride - low
-    return minimum(start + size, end) - maximum(start, first)
-
-
-def _divided(y: Node, lengths: Sizes, *, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
-             extra: Sizes, count_include_pad: bool, divisor: int | None) -> Node:
-    """Each window's sum (or cotangent) over the number of its elements."""
-    if divisor is not None:
-        return DIV(y, filled(divisor, y.tensor))
-    whole, lines = 1, []
-    first = y.rank - len(size)
-    for i, (n, k, s, a, b) in enumerate(zip(lengths, size, stride, low, high, strict=True), first):
-        found = _line_divisor(y.shape[i], n, k, s, a, b, count_include_pad)
-        if isinstance(found, Node):
-            lines.append(spread(convert(found, y.dtype), y.shape, (i,)))
-        else:
-            whole *= found
-    return DIV(y, reduce(MUL, lines, filled(whole, y.tensor)))
-
-
-def _avg_pool_windows(x: Node, size: Sizes, stride: Sizes, low: Sizes, high: Sizes) -> Node:
-    return _windows(x, 0.0, size=size, stride=stride, low=low, high=high,
-                    dilation=(1,) * len(size))
-
-
-@in_compute_type
-def _avg_pool(x: Node, **attrs: Any) -> Node:
-    size = attrs["size"]
-    windows = _avg_pool_windows(x, size, attrs["stride"], attrs["low"],
-                                _total(attrs["high"], attrs["extra"]))
-    sums = REDUCE_SUM(windows, axes=_taps(windows, len(size)))
-    return _divided(sums, x.shape[x.rank - len(size):], **attrs)
-
-
-@in_compute_type
-def _avg_pool_backward(dy: Node, *, shape: Sizes, **attrs: Any) -> Node:
-    size = attrs["size"]
-    share = _divided(dy, shape, **attrs)
-    windows = spread(share, (*share.shape, *size), tuple(range(share.rank)))
-    return _fold(windows, shape, size, attrs["stride"], attrs["low"],
-                 _total(attrs["high"], attrs["extra"]), (1,) * len(size))
-
-
-def _average_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
-    (x,) = node.inputs
-    return (AVG_POOL_BACKWARD(ct, shape=x.shape[x.rank - len(node.attrs["size"]):],
-                              **node.attrs),)
-
-
-def _average_backward_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
-    return (AVG_POOL(ct, **{k: v for k, v in node.attrs.items() if k != "shape"}),)
-
-
-def _linear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
-    (t,) = tangents
-    return None if t is None else node.op(t, **node.attrs)
-
-
-AVG_POOL: Op = composite("avg_pool", _infer_average, _avg_pool, vjp=_average_vjp, jvp=_linear_jvp)
-AVG_POOL_BACKWARD: Op = composite("avg_pool_backward", _infer_average_backward,
-                                  _avg_pool_backward, vjp=_average_backward_vjp, jvp=_linear_jvp)
-
 # ---- public ----------------------------------------------------------------------------------
 
 
-def _ceil_padding(lengths: Sizes, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
-                  dilation: Sizes) -> Sizes:
+def ceil_padding(lengths: Sizes, size: Sizes, stride: Sizes, low: Sizes, high: Sizes,
+                 dilation: Sizes) -> Sizes:
     """What completes a last window that starts before the right padding."""
     found = []
     for n, k, s, a, b, d in zip(lengths, size, stride, low, high, dilation, strict=True):
@@ -319,12 +207,17 @@ def _ceil_padding(lengths: Sizes, size: Sizes, stride: Sizes, low: Sizes, high: 
     return tuple(found)
 
 
-def _prepared(rank: int, name: str, input: Any, kernel_size: Any, stride: Any, padding: Any
-              ) -> tuple[Node, dict[str, Sizes]]:
+def total_padding(high: Sizes, extra: Sizes) -> Sizes:
+    """Padding at the end, with what ceil_mode adds."""
+    return tuple(a + b for a, b in zip(high, extra, strict=True))
+
+
+def prepared(rank: int, name: str, input: Any, kernel_size: Any, stride: Any, padding: Any
+             ) -> tuple[Node, dict[str, Sizes]]:
+    """The input, and the attributes of pools from the arguments that all pools share."""
     x = as_node(input)
     if x.rank not in (rank + 1, rank + 2):
-        raise ShapeError(f"{name} takes rank {rank + 1} or {rank + 2}, not {x.type}"
-                        )
+        raise ShapeError(f"{name} takes rank {rank + 1} or {rank + 2}, not {x.type}")
     size = per_axis("kernel_size", kernel_size, rank, 1)
     low, high = padding_pairs(padding, rank)
     stride = size if stride is None else per_axis("stride", stride, rank, 1)
@@ -333,22 +226,26 @@ def _prepared(rank: int, name: str, input: Any, kernel_size: Any, stride: Any, p
 
 def _max_pooled(rank: int, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
                 ceil_mode: bool) -> Node:
-    x, attrs = _prepared(rank, f"max_pool{rank}d", input, kernel_size, stride, padding)
+    x, attrs = prepared(rank, f"max_pool{rank}d", input, kernel_size, stride, padding)
     attrs["dilation"] = per_axis("dilation", dilation, rank, 1)
     if ceil_mode:
-        extra = _ceil_padding(x.shape[-rank:], **attrs)
-        attrs["high"] = _total(attrs["high"], extra)
+        extra = ceil_padding(x.shape[-rank:], **attrs)
+        attrs["high"] = total_padding(attrs["high"], extra)
     return MAX_POOL(x, **attrs)
 
 
-def _average_pooled(rank: int, input: Any, kernel_size: Any, stride: Any, padding: Any,
-                    ceil_mode: bool, count_include_pad: bool, divisor: int | None) -> Node:
-    x, attrs = _prepared(rank, f"avg_pool{rank}d", input, kernel_size, stride, padding)
-    extra = (0,) * rank
-    if ceil_mode:
-        extra = _ceil_padding(x.shape[-rank:], **attrs, dilation=(1,) * rank)
-    return AVG_POOL(x, **attrs, extra=extra, count_include_pad=bool(count_include_pad),
-                    divisor=divisor)
+def max_positions(y: Node) -> Node:
+    """Where the maxima y of MAX_POOL are: i64, row-major over the pooled axes."""
+    (x,), attrs = y.inputs, y.attrs
+    rank = len(attrs["size"])
+    tap, taps = convert(_first(x, y, **attrs)[0], i64), prod(attrs["size"])
+    found = filled(0, tap.tensor)
+    for i in range(rank):
+        axis, size = y.rank - rank + i, attrs["size"][i]
+        taps //= size
+        start = iota(y.shape, axis, i64) * attrs["stride"][i] - attrs["low"][i]
+        found = found * x.shape[axis] + start + tap // taps % size * attrs["dilation"][i]
+    return found
 
 
 @located
@@ -379,30 +276,24 @@ def max_pool3d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
 
 
 @located
-def avg_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-               ceil_mode: bool = False, count_include_pad: bool = True) -> Node:
-    """Means of windows of the last axis of [N, C, L] or [C, L]; arguments as `avg_pool2d`."""
-    return _average_pooled(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
-                           None)
+def max_pool1d_with_indices(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                            dilation: Any = 1, ceil_mode: bool = False) -> tuple[Node, Node]:
+    """`max_pool1d`, and where each maximum is: i64, row-major over the pooled axes."""
+    y = _max_pooled(1, input, kernel_size, stride, padding, dilation, ceil_mode)
+    return y, max_positions(y)
 
 
 @located
-def avg_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-               ceil_mode: bool = False, count_include_pad: bool = True,
-               divisor_override: int | None = None) -> Node:
-    """Means of windows of the last two axes of [N, C, H, W] or [C, H, W].
-
-    Padding counts as zeros, or with count_include_pad=False not at all; divisor_override replaces
-    the number of elements. Otherwise as `max_pool2d`.
-    """
-    return _average_pooled(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
-                           divisor_override)
+def max_pool2d_with_indices(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                            dilation: Any = 1, ceil_mode: bool = False) -> tuple[Node, Node]:
+    """`max_pool2d`, and where each maximum is: i64, row-major over the pooled axes."""
+    y = _max_pooled(2, input, kernel_size, stride, padding, dilation, ceil_mode)
+    return y, max_positions(y)
 
 
 @located
-def avg_pool3d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-               ceil_mode: bool = False, count_include_pad: bool = True,
-               divisor_override: int | None = None) -> Node:
-    """Means of windows of the last three axes; arguments as `avg_pool2d`."""
-    return _average_pooled(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
-                           divisor_override)
+def max_pool3d_with_indices(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+                            dilation: Any = 1, ceil_mode: bool = False) -> tuple[Node, Node]:
+    """`max_pool3d`, and where each maximum is: i64, row-major over the pooled axes."""
+    y = _max_pooled(3, input, kernel_size, stride, padding, dilation, ceil_mode)
+    return y, max_positions(y)

@@ -14,11 +14,19 @@ from rlx_py.ir.ops.activation import (
     softsign,
     tanhshrink,
 )
-from rlx_py.ir.ops.attending import (
-    attention,
-    flash_attention,
-    scaled_dot_product_attention,
+from rlx_py.ir.ops.adaptive_pool import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool1d_with_indices,
+    adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices,
 )
+from rlx_py.ir.ops.attending import attention, flash_attention, scaled_dot_product_attention
+from rlx_py.ir.ops.average_pool import avg_pool1d, avg_pool2d, avg_pool3d
 from rlx_py.ir.ops.batch_norm import batch_norm, batch_norm_statistics, batch_norm_with_state
 from rlx_py.ir.ops.channel_norm import channel_norm, group_norm, instance_norm, layer_norm2d
 from rlx_py.ir.ops.conv import (
@@ -40,6 +48,7 @@ from rlx_py.ir.ops.flow import (
 )
 from rlx_py.ir.ops.gated import glu, prelu, silu_mul, swiglu
 from rlx_py.ir.ops.gated_norm import rms_norm_gated
+from rlx_py.ir.ops.grid_sample import grid_sample
 from rlx_py.ir.ops.grouped import grouped_gemm_m, grouped_linear_m
 from rlx_py.ir.ops.hard_activation import (
     hardshrink,
@@ -72,17 +81,19 @@ from rlx_py.ir.ops.margin_loss import (
 from rlx_py.ir.ops.masked_softmax import softmax_scaled_masked
 from rlx_py.ir.ops.moe import ExpertPlan, expert_plan, moe_combine, moe_gather, moe_route_weights
 from rlx_py.ir.ops.norm import layer_norm, rms_norm
+from rlx_py.ir.ops.patches import col2im, fold, im2col, pixel_shuffle, pixel_unshuffle, unfold
 from rlx_py.ir.ops.pointwise import sigmoid, tanh
 from rlx_py.ir.ops.policy_loss import masked_cross_entropy, nll_loss, ppo_clipped_policy_loss
 from rlx_py.ir.ops.pool import (
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
     max_pool1d,
+    max_pool1d_with_indices,
     max_pool2d,
+    max_pool2d_with_indices,
     max_pool3d,
+    max_pool3d_with_indices,
 )
 from rlx_py.ir.ops.quant import fake_quantize, fake_quantize_lsq, quantize_scale
+from rlx_py.ir.ops.reduce_window import reduce_window
 from rlx_py.ir.ops.regression_loss import (
     gaussian_nll_loss,
     huber_loss,
@@ -91,28 +102,34 @@ from rlx_py.ir.ops.regression_loss import (
     poisson_nll_loss,
     smooth_l1_loss,
 )
+from rlx_py.ir.ops.resample import interpolate, upsample
 from rlx_py.ir.ops.rope import rope
 from rlx_py.ir.ops.softmax import log_softmax, softmax, softmin
 
 __all__ = [
-    "ExpertPlan", "attention", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm",
-    "batch_norm_statistics", "batch_norm_with_state", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "bmm", "bmm_nt", "bmm_tn", "celu", "channel_norm", "conv1d",
-    "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "dropout", "dropout1d",
-    "dropout2d", "dropout3d", "elu", "embedding", "expert_plan", "fake_quantize",
-    "fake_quantize_lsq", "flash_attention", "flow_euler_step", "flow_linear_state",
-    "flow_linear_velocity", "flow_masked_mse", "gaussian_nll_loss", "gelu", "glu", "group_norm",
-    "grouped_gemm_m", "grouped_linear_m", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
-    "hinge_embedding_loss", "hinge_loss", "huber_loss", "instance_norm", "kl_div", "l1_loss",
-    "layer_norm", "layer_norm2d", "leaky_relu", "linear", "log_softmax", "logsigmoid",
-    "margin_ranking_loss", "masked_cross_entropy", "max_pool1d", "max_pool2d", "max_pool3d",
-    "merge_heads", "mish", "moe_combine", "moe_gather", "moe_route_weights", "mse_loss",
-    "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "normalize",
-    "pairwise_distance", "poisson_nll_loss", "ppo_clipped_policy_loss", "prelu", "quantize_scale",
-    "relu", "relu6", "rms_norm", "rms_norm_gated", "rope", "scaled_dot_product_attention", "selu",
-    "sigmoid", "silu", "silu_mul", "smooth_l1_loss", "soft_margin_loss", "softmax",
-    "softmax_cross_entropy", "softmax_scaled_masked", "softmin", "softplus", "softshrink",
-    "softsign", "split_heads", "swiglu", "tanh", "tanhshrink", "threshold", "triplet_margin_loss",
-    "triplet_margin_with_distance_loss",
+    "ExpertPlan", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+    "adaptive_max_pool1d", "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d",
+    "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d", "adaptive_max_pool3d_with_indices",
+    "attention", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "batch_norm_statistics",
+    "batch_norm_with_state", "binary_cross_entropy", "binary_cross_entropy_with_logits", "bmm",
+    "bmm_nt", "bmm_tn", "celu", "channel_norm", "col2im", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
+    "cosine_similarity", "cross_entropy", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu",
+    "embedding", "expert_plan", "fake_quantize", "fake_quantize_lsq", "flash_attention",
+    "flow_euler_step", "flow_linear_state", "flow_linear_velocity", "flow_masked_mse", "fold",
+    "gaussian_nll_loss", "gelu", "glu", "grid_sample", "group_norm", "grouped_gemm_m",
+    "grouped_linear_m", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "hinge_embedding_loss", "hinge_loss", "huber_loss", "im2col", "instance_norm", "interpolate",
+    "kl_div", "l1_loss", "layer_norm", "layer_norm2d", "leaky_relu", "linear", "log_softmax",
+    "logsigmoid", "margin_ranking_loss", "masked_cross_entropy", "max_pool1d",
+    "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices", "max_pool3d",
+    "max_pool3d_with_indices", "merge_heads", "mish", "moe_combine", "moe_gather",
+    "moe_route_weights", "mse_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss",
+    "normalize", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss",
+    "ppo_clipped_policy_loss", "prelu", "quantize_scale", "reduce_window", "relu", "relu6",
+    "rms_norm", "rms_norm_gated", "rope", "scaled_dot_product_attention", "selu", "sigmoid", "silu",
+    "silu_mul", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmax_cross_entropy",
+    "softmax_scaled_masked", "softmin", "softplus", "softshrink", "softsign", "split_heads",
+    "swiglu", "tanh", "tanhshrink", "threshold", "triplet_margin_loss",
+    "triplet_margin_with_distance_loss", "unfold", "upsample",
 ]
