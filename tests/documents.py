@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-# Waiting threads that spin would slow down the tests that run beside this one.
-ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive", "MPLBACKEND": "agg"}
+ENVIRONMENT = {**os.environ, "MPLBACKEND": "agg"}
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -54,7 +54,7 @@ def compile_program(
     program: Program, *, target: Target | None = None, threads: int | None = None,
     cache: bool = True,
 ) -> CompiledProgram:
-    """Machine code for this process; `threads` bounds the team (None: all that OpenMP offers).
+    """Machine code for this process; `threads` bounds the team (None: all processors).
 
     cache: an equal program that is still in use here lends its code.
     """
