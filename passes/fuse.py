@@ -1,4 +1,4 @@
-"""Choose what is stored, and which stored values share a kernel."""
+"""Choose which stored values share a kernel."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from functools import cached_property
 from math import prod
 
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.index import Index, Var, atoms, row_major, substitute
+from rlx_py.ir.index import Index, Var, substitute
 from rlx_py.ir.kernel import Local, Read, Value
-from rlx_py.ir.node import LEAF, PROJECT, TUPLE, Node
-from rlx_py.ir.ops.constant import CONSTANT
+from rlx_py.ir.node import Node
 from rlx_py.ir.stored import ContractRule, LoopRule, ReduceRule, kernel_of
 from rlx_py.passes.block import Block, Place, domain_vars, place
+from rlx_py.passes.storage import Storage, is_result
 
-SHARED_COST = 8  # scalar operations from which a value used twice is stored
-SPREAD_COST = 4  # the same for a value that is repeated along an axis
-INLINE_LIMIT = 200  # operations computed on the spot before a value is named
 KERNEL_LIMIT = 600  # operations in one kernel, since compilers are not linear
 ROW_ELEMENTS = 1 << 16  # elements a row may hold for its intermediates to stay in cache
 MIN_ROWS = 8  # rows below which fusing a large row would leave cores idle
@@ -33,7 +30,7 @@ class Nest:
     members: list[Node] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
     """Stored nodes computed by one kernel, in loops over common rows or behind one contract."""
 
@@ -76,30 +73,11 @@ def reduce_place(node: Node, index: Place) -> Place:
                  for a in range(node.inputs[0].rank))
 
 
-def inline_scalar(node: Node) -> bool:
-    """Whether a node is a constant that is written as a number."""
-    return node.op is CONSTANT and node.size == 1 and node.rank == 0
-
-
-def is_result(node: Node) -> bool:
-    """Whether a node is one result of an op that writes several."""
-    return node.op is PROJECT and isinstance(kernel_of(node.inputs[0]), LoopRule)
-
-
-class Fusion:
+class Fusion(Storage):
     """Stored nodes of a primitive graph and their groups, in an order in which they can run."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.nodes = graph.nodes
-        self.roots = set(graph.roots)
-        self.users: dict[Node, list[Node]] = {n: [] for n in self.nodes}
-        for n in self.nodes:
-            for i in dict.fromkeys(n.inputs):
-                self.users[i].append(n)
-        self.stored: set[Node] = set()
-        self.inline_cost: dict[Node, int] = {}
-        self._choose_stored()
+        super().__init__(graph)
         self._frontiers: dict[Node, list[Node]] = {}
         self.groups: list[Group] = []
         self.group_of: dict[Node, Group] = {}
@@ -109,74 +87,6 @@ class Fusion:
         for n in self.nodes:
             if n in self.stored and not self.external(n):
                 self._place(n)
-
-    # ---- what is stored ------------------------------------------------------------------------
-
-    @staticmethod
-    def external(node: Node) -> bool:
-        """Whether memory holds the node before any kernel runs."""
-        return node.op is LEAF or node.op is CONSTANT
-
-    def _choose_stored(self) -> None:
-        for n in self.nodes:
-            if n.op is TUPLE or n.op is PROJECT:
-                if is_result(n):
-                    self.stored.add(n)
-                continue
-            if self.external(n):
-                if not inline_scalar(n):
-                    self.stored.add(n)
-                continue
-            if isinstance(n.op.kernel, ContractRule):
-                for operand in n.inputs:
-                    self._store_operand(operand)
-            elif isinstance(kernel_of(n), LoopRule):
-                for operand in n.inputs:
-                    if self.inline_cost.get(operand, 0) >= SHARED_COST:
-                        self.stored.add(operand)
-            if kernel_of(n) is not None or n in self.roots or self._worth_storing(n):
-                self.stored.add(n)
-            if isinstance(n.op.kernel, ContractRule):
-                self.stored.add(self._sink(n))
-
-    def _sink(self, contract: Node) -> Node:
-        """The last of the element-wise nodes that follow a contract one by one, each the only user:
-        storing it spares the plain product."""
-        node = contract
-        while len(self.users[node]) == 1 and node not in self.roots:
-            (user,) = self.users[node]
-            if user.op.element is None or user.size != node.size or user.op is PROJECT:
-                break
-            node = user
-        return node
-
-    def _worth_storing(self, node: Node) -> bool:
-        cost = node.op.cost + sum(
-            0 if i in self.stored else self.inline_cost.get(i, 0) for i in node.inputs)
-        self.inline_cost[node] = cost
-        if cost >= INLINE_LIMIT:
-            return True
-        users = self.users[node]
-        if cost >= SPREAD_COST and any(u.op.cost == 0 and u.op.element and u.size > node.size
-                                       for u in users):
-            return True
-        return cost >= SHARED_COST and len(users) > 1
-
-    def _store_operand(self, operand: Node) -> None:
-        """Store the deepest value that a contract can read through an affine index into memory."""
-        node, index = operand, place(domain_vars(operand.shape))
-        best = operand
-        while not inline_scalar(node):
-            if all(isinstance(a, Var) for a in atoms(row_major(index, node.shape))):
-                best = node
-            if node in self.stored:
-                break
-            pushed = push(node, index)
-            if pushed is None:
-                break
-            node, index = pushed
-        if not inline_scalar(best):
-            self.stored.add(best)
 
     # ---- what shares a kernel ------------------------------------------------------------------
 
@@ -198,6 +108,8 @@ class Fusion:
         sources = [self.group_of[p] for p, _ in self.reads[node] if p in self.group_of]
         siblings = [g for p, i in self.reads[node] if self._leads(i, vars)
                     for g in self.row_readers.get(p, ())[-2:]]
+        self._merge_sources(node, _latest_first(sources))
+        sources = [self.group_of[p] for p, _ in self.reads[node] if p in self.group_of]
         for group in (*_latest_first(sources), *_latest_first(siblings)):
             if self._independent(node, group) and group.cost < KERNEL_LIMIT:
                 join = self._join_rows if group.contract is None else self._join_epilogue
@@ -286,12 +198,12 @@ class Fusion:
             block.compute(node, place(vars))
         return found
 
-    def _independent(self, node: Node, group: Group) -> bool:
+    def _independent(self, node: Node, group: Group, but: Group | None = None) -> bool:
         """Whether no path leads from the group to the node through another group."""
         return not any(
             self.group_of[p].above & group.bit
             for p in self.frontier(node)
-            if p in self.group_of and self.group_of[p] is not group
+            if p in self.group_of and self.group_of[p] not in (group, but)
         )
 
     def _join_rows(self, node: Node, group: Group) -> bool:
@@ -356,6 +268,45 @@ class Fusion:
         self._enter(node, group)
         return True
 
+    def _merge_sources(self, node: Node, sources: Sequence[Group]) -> None:
+        """Make one kernel of those row kernels of the same rows that the node reads row by row."""
+        full = place(self.vars[node])
+        rows = [g for g in sources if g.rows and all(
+            i[:len(g.rows)] == full[:len(g.rows)]
+            for p, i in self.reads[node] if self.group_of.get(p) is g)]
+        for late, early in zip(rows, rows[1:], strict=False):
+            if late.rows == early.rows and self._mergeable(late, early):
+                self._merge(late, early)
+                return
+
+    def _mergeable(self, late: Group, early: Group) -> bool:
+        if late.cost + early.cost > KERNEL_LIMIT or prod(late.rows) < MIN_ROWS:
+            return False
+        depth = len(late.rows)
+        for group, other in ((late, early), (early, late)):
+            for m in group.members:
+                if not self._independent(m, other, but=group):
+                    return False
+                full = place(self.vars[m])
+                inside = [i for p, i in self.reads[m] if self.group_of.get(p) is other]
+                if inside and (other is late or any(i[:depth] != full[:depth] for i in inside)):
+                    return False
+        return True
+
+    def _merge(self, late: Group, early: Group) -> None:
+        """Move everything of the later kernel, which may read the earlier one, behind it."""
+        for m in late.members:
+            self.group_of[m] = early
+        early.nests += late.nests
+        early.cost += late.cost
+        early.above |= late.above
+        late.nests = []
+        for group in self.groups:
+            if group.above & (early.bit | late.bit):
+                group.above |= early.above
+        for readers in self.row_readers.values():
+            readers[:] = dict.fromkeys(early if g is late else g for g in readers)
+
     def _join_scatter(self, node: Node) -> bool:
         (source,) = node.inputs
         group = self.group_of.get(source)
@@ -386,7 +337,7 @@ class Fusion:
             waits[second.number].add(first.number)
         order: list[Group] = []
         done: set[int] = set()
-        for root in self.groups:
+        for root in (g for g in self.groups if g.members):
             stack = [root.number]
             while stack:
                 top = stack[-1]
@@ -403,26 +354,6 @@ class Fusion:
 
 def _latest_first(groups: Iterable[Group]) -> list[Group]:
     return sorted({g.number: g for g in groups}.values(), key=lambda g: -g.number)
-
-
-def push(node: Node, index: Place) -> tuple[Node, Place] | None:
-    """One step down through pure, unguarded movement; None where that is not what it is."""
-    if node.op.element is None or node.op.cost or not node.inputs:
-        return None
-    steps = node.op.element(node, index)
-    try:
-        ask = next(steps)
-    except StopIteration:
-        return None
-    if isinstance(ask[0], str) or (len(ask) == 3 and ask[2] is not None):
-        return None
-    marker = Read(Local(node.dtype))
-    try:
-        steps.send(marker)
-    except StopIteration as stop:
-        if stop.value is marker:
-            return node.inputs[ask[0]], ask[1]
-    return None
 
 
 def invert(index: Place, vars: tuple[Var, ...], target: Place) -> Place | None:

@@ -33,8 +33,9 @@ from rlx_py.ir.ops.constant import CONSTANT
 from rlx_py.ir.stored import ContractRule, LoopRule, ReduceRule
 from rlx_py.ir.types import bool_, i64
 from rlx_py.passes.block import Block, Place, domain_vars, place, zero
-from rlx_py.passes.fuse import Fusion, Group, Nest, domain, inline_scalar, reduce_place
+from rlx_py.passes.fuse import Fusion, Group, Nest, domain, reduce_place
 from rlx_py.passes.own_loops import LoopEmitter, results_of
+from rlx_py.passes.storage import inline_scalar
 
 
 def lower(graph: Graph) -> Program:
