@@ -8,11 +8,12 @@ from functools import cached_property
 from math import prod
 
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.index import Index, Var, substitute
+from rlx_py.ir.index import Var
 from rlx_py.ir.kernel import Local, Read, Value
 from rlx_py.ir.node import Node
 from rlx_py.ir.stored import ContractRule, LoopRule, ReduceRule, kernel_of
 from rlx_py.passes.block import Block, Place, domain_vars, place
+from rlx_py.passes.invert import invert
 from rlx_py.passes.storage import Storage, is_result
 
 KERNEL_LIMIT = 600  # operations in one kernel, since compilers are not linear
@@ -354,18 +355,3 @@ class Fusion(Storage):
 
 def _latest_first(groups: Iterable[Group]) -> list[Group]:
     return sorted({g.number: g for g in groups}.values(), key=lambda g: -g.number)
-
-
-def invert(index: Place, vars: tuple[Var, ...], target: Place) -> Place | None:
-    """The values of `vars` at which `index` equals `target`, if each element is met once."""
-    found: dict[Var, Index] = {v: Index(0) for v in vars if v.extent == 1}
-    for component, wanted in zip(index, target, strict=True):
-        for atom, stride in component.terms:
-            if not isinstance(atom, Var) or stride < 1 or (atom in found and atom.extent != 1):
-                return None
-            found[atom] = (wanted // stride) % atom.extent
-    if len(found) != len(vars):
-        return None
-    if any(substitute(c, found) != w for c, w in zip(index, target, strict=True)):
-        return None
-    return tuple(found[v] for v in vars)
