@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlx_py.backends.source.dialects import Dialect
+from rlx_py.ir.copying import Copier
 from rlx_py.ir.errors import BackendError
 from rlx_py.ir.index import Dynamic, Index, Quotient, Remainder, Var
 from rlx_py.ir.kernel import (
@@ -22,6 +23,7 @@ from rlx_py.ir.kernel import (
     Const,
     Expr,
     For,
+    Function,
     If,
     IndexValue,
     Invoke,
@@ -243,8 +245,14 @@ class _Writer:
                 return form.format(self.expr(arg))
             case IndexValue(index, dtype):
                 return f"({self.type(dtype)})({self.index(index)})"
-            case Invoke(function):
-                raise BackendError(f"{self.dialect.name}: {function} is not written out")
+            case Invoke(function, args):
+                return self.written_out(function, args)
+
+    def written_out(self, function: Function, args: tuple[Value, ...]) -> str:
+        """The text of a function's result, its statements written before."""
+        copier = Copier({}, dict(zip(function.parameters, args, strict=True)))
+        self.body(copier.body(function.body))
+        return self.expr(copier.value(function.result))
 
     def apply(self, op: str, dtype: DType, args: list[str]) -> str:
         """A scalar operation on operands of a type."""
