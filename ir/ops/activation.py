@@ -10,7 +10,19 @@ from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import Chain, Node, Op, VJPRule, require_float
 from rlx_py.ir.ops.arguments import real, require_floats, require_shape
 from rlx_py.ir.ops.compare import GT, LE
-from rlx_py.ir.ops.elementwise import ABS, DIV, EXP, EXPM1, LOG1P, MUL, NEG, SELECT, TANH, fill
+from rlx_py.ir.ops.elementwise import (
+    ABS,
+    DIV,
+    EXP,
+    EXPM1,
+    GUARDED_MUL,
+    LOG1P,
+    MUL,
+    NEG,
+    SELECT,
+    TANH,
+    fill,
+)
 from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled
@@ -129,14 +141,14 @@ def _mish_parts(x: Node) -> tuple[Node, Node, Node]:
 
 def _mish(x: Node) -> Node:
     large, _, n = _mish_parts(x)
-    return SELECT(large, x, x * DIV(n, n + 2))
+    return SELECT(large, x, GUARDED_MUL(DIV(n, n + 2), x))
 
 
 def _mish_slope(x: Node) -> Node:
-    """n/(n + 2) + 4x·e(1 + e)/(n + 2)²."""
+    """n/(n + 2) + 4x·e(1 + e)/(n + 2)², with ⊳ so that −∞ has value and slope 0."""
     large, e, n = _mish_parts(x)
     d = n + 2
-    slope = DIV(n, d) + DIV(x * 4, d) * DIV(e * (e + 1), d)
+    slope = DIV(n, d) + GUARDED_MUL(DIV(e * (e + 1), d), DIV(x * 4, d))
     return SELECT(large, fill(x, 1), slope)
 
 
