@@ -8,6 +8,7 @@ statements keep every walker a loop, so the depth of an expression is never a li
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -290,7 +291,11 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Call:
-    """A C function of a kept library: symbol(buffers and integers …)."""
+    """A Fortran routine of a kept library: symbol(buffers and integers …), all by their address.
+
+    Integers have 32 bits; a character is an integer whose first byte it is (little-endian). The
+    routine may read and write any of the buffers.
+    """
 
     symbol: str
     args: tuple[Buffer | Index, ...]
@@ -360,13 +365,15 @@ Stmt = (
 # ---- programs --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """One loop nest; `sources` are the user's lines it computes."""
 
     name: str
     body: tuple[Stmt, ...]
     sources: tuple[Location, ...] = ()
+    template: Kernel | None = None  # a kernel that differs only in buffers
+    buffers: Mapping[Buffer, Buffer] = field(default_factory=dict)  # the template's, as here
 
 
 @dataclass(frozen=True)

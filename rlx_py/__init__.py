@@ -1,6 +1,6 @@
 """rlx-py: an autodiff compiler. Build a graph, differentiate it, compile it to native code."""
 
-from rlx_py import init, nn, optim, random
+from rlx_py import init, linalg, nn, optim, random
 from rlx_py.compiling import (
     compile,
 )
@@ -425,6 +425,7 @@ __all__ = [
     "less_equal",
     "lgamma",
     "linear",
+    "linalg",
     "linspace",
     "load",
     "load_arrays",

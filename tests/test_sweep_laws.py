@@ -53,11 +53,13 @@ def test_types_are_inferred_as_numpy_evaluates(s: Sample) -> None:
             continue
         with np.errstate(all="ignore"):
             found = s.op.eval(*feed.values(), **s.attrs)
-        want, array = g.outputs["y"], np.asarray(found)
-        assert array.shape == want.shape
-        # Floats may be evaluated in a wider type, and then are rounded.
-        wider = want.dtype.is_float and array.dtype.kind == "f"
-        assert array.dtype == want.dtype.numpy or wider
+        results = found if isinstance(found, tuple) else (found,)
+        for want, result in zip(g.outputs.values(), results, strict=True):
+            array = np.asarray(result)
+            assert array.shape == want.shape
+            # Floats may be evaluated in a wider type, and then are rounded.
+            wider = want.dtype.is_float and array.dtype.kind == "f"
+            assert array.dtype == want.dtype.numpy or wider
 
 
 @pytest.mark.parametrize("s", [s for s in SAMPLES if s.op.decompose and f64 in s.dtypes()], ids=str)

@@ -1,7 +1,8 @@
 """Programs as object files, archives and shared libraries, each with a C header.
 
 The code is position independent, keeps no state and calls nothing but memory functions of the C
-library and functions of libm. What it takes and gives is in it as JSON, for rlx.load.
+library, functions of libm, and of LAPACK where the program has linear algebra. What it takes and
+gives is in it as JSON, for rlx.load.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
 from rlx_py.backends.llvm.entry import add_constant, add_init, add_run
 from rlx_py.backends.llvm.header import fields_of, header, identifier
 from rlx_py.backends.llvm.jit import is_parallel, optimized
+from rlx_py.backends.llvm.lapack import LIBRARIES, called
 from rlx_py.backends.llvm.program import emit_module
 from rlx_py.backends.llvm.targets import Target, host, machine, same_system
 from rlx_py.ir.errors import ArgumentError, BackendError
@@ -66,7 +69,7 @@ def export_program(program: Program, interface: Interface, path: str | Path, *,
     with tempfile.TemporaryDirectory(prefix=".export-", dir=base.parent) as folder:
         aside = Path(folder)
         if kind == "shared":
-            code = sealed(link(code, target, aside))
+            code = sealed(link(code, target, aside, LIBRARIES if called(program) else ()))
         elif kind == "static":
             code = archive(code, [f"{symbol}_{s}" for s in ("init", "interface", "run")], target)
         written = base.with_name(base.name + SUFFIXES[kind])
@@ -102,8 +105,8 @@ def describe(program: Program, interface: Interface, symbol: str, target: Target
     }, separators=(",", ":"))
 
 
-def link(code: bytes, target: Target, folder: Path) -> bytes:
-    """A shared library of one object, by the system's C compiler."""
+def link(code: bytes, target: Target, folder: Path, libraries: Sequence[str] = ()) -> bytes:
+    """A shared library of one object and the libraries it calls, by the system's C compiler."""
     if not same_system(target.triple, host().triple):
         raise BackendError(f"this system's linker does not make shared libraries for "
                            f"{target.triple}: export kind='object' and link it there")
@@ -113,7 +116,7 @@ def link(code: bytes, target: Target, folder: Path) -> bytes:
                            f"{', '.join(COMPILERS)} is on the PATH: export kind='object' instead")
     source, result = folder / "program.o", folder / "program.so"
     source.write_bytes(code)
-    command = [compiler, "-shared", "-o", str(result), str(source), "-lm"]
+    command = [compiler, "-shared", "-o", str(result), str(source), *libraries, "-lm"]
     if "linux" in target.triple:
         # Without the compiler's start files there is nothing to run when the library is opened.
         command[1:1] = ["-nostartfiles", "-Wl,-z,defs", "-Wl,--as-needed"]

@@ -6,10 +6,10 @@ import llvmlite.ir as ll
 
 from rlx_py.backends.llvm.address import element_pointer, index_value, lane_index, offsets
 from rlx_py.backends.llvm.convert import bitcast, cast
-from rlx_py.backends.llvm.frame import VOID, Frame, numbers
+from rlx_py.backends.llvm.frame import PTR, VOID, Frame, numbers
 from rlx_py.backends.llvm.memory import load, store
 from rlx_py.backends.llvm.outline import parallel_loop
-from rlx_py.backends.llvm.scalars import I64, aligned, apply, lanes_of, scalar_type, splat
+from rlx_py.backends.llvm.scalars import I32, I64, aligned, apply, lanes_of, scalar_type, splat
 from rlx_py.backends.llvm.tile import (
     CopySpec,
     DotSpec,
@@ -20,6 +20,7 @@ from rlx_py.backends.llvm.tile import (
 )
 from rlx_py.backends.llvm.vector import combine_into, vector_loop
 from rlx_py.ir.errors import BackendError
+from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import (
     Alloc,
     Apply,
@@ -201,14 +202,19 @@ def emit_alloc(f: Frame, buffer: Buffer) -> None:
 
 
 def emit_call(f: Frame, stmt: Call) -> None:
-    """void symbol(pointers and int64 …)."""
-    args = [f.buffers[a] if isinstance(a, Buffer) else index_value(f, a) for a in stmt.args]
+    """void symbol(pointers …): integers are passed by their address."""
+    args = [f.buffers[a] if isinstance(a, Buffer) else _by_address(f, a) for a in stmt.args]
     module = f.unit.module
     function = module.globals.get(stmt.symbol)
     if function is None:
-        kind = ll.FunctionType(VOID, [a.type for a in args])
-        function = ll.Function(module, kind, stmt.symbol)
+        function = ll.Function(module, ll.FunctionType(VOID, [PTR] * len(args)), stmt.symbol)
     f.b.call(function, args)
+
+
+def _by_address(f: Frame, index: Index) -> ll.Value:
+    cell = f.cell(I32)
+    f.b.store(f.b.trunc(index_value(f, index), I32), cell)
+    return cell
 
 
 def emit_tile(f: Frame, stmt: Tile) -> None:

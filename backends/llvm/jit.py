@@ -6,6 +6,7 @@ from weakref import WeakValueDictionary
 
 import llvmlite.binding as llvm
 
+from rlx_py.backends.llvm.lapack import resolve
 from rlx_py.backends.llvm.layout import arena_bytes
 from rlx_py.backends.llvm.native import NativeStep
 from rlx_py.backends.llvm.parallel import parallel_for, team_size
@@ -59,6 +60,7 @@ def compile_program(
     cache: an equal program that is still in use here lends its code.
     """
     target = target or host()
+    resolve(program)
     text = str(emit_module(program, target))
     engine = _ENGINES.get((target, text)) if cache else None
     if engine is None:

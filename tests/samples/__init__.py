@@ -9,6 +9,7 @@ from samples import (
     experts,
     folds,
     layers,
+    matrices,
     movement,
     norms,
     orders,
@@ -20,7 +21,7 @@ from samples.sample import Sample
 
 SAMPLES: tuple[Sample, ...] = (
     *elementwise.SAMPLES, *movement.SAMPLES, *folds.SAMPLES, *positions.SAMPLES, *layers.SAMPLES,
-    *norms.SAMPLES, *orders.SAMPLES, *random.SAMPLES, *attention.SAMPLES, *activations.SAMPLES,
+    *norms.SAMPLES, *orders.SAMPLES, *matrices.SAMPLES, *random.SAMPLES, *attention.SAMPLES, *activations.SAMPLES,
     *experts.SAMPLES, *resampling.SAMPLES)
 
 # Ops that are no computation of their own, and where they are tested.

@@ -1,0 +1,62 @@
+"""Samples of factorisations and solves: batches, both triangles, tall and wide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.node import OPS
+from samples.sample import Array, Sample, reals, sample
+
+
+def op(name: str, case: str, *arrays: Array, **attrs: Any) -> Sample:
+    return sample(OPS[name], case, *arrays, **attrs)
+
+
+def positive(*shape: int) -> Array:
+    """Well-conditioned positive definite matrices, whose upper triangle is not read."""
+    x = reals(*shape)
+    found = x @ np.swapaxes(x, -1, -2) + 2 * np.eye(shape[-1])
+    return np.asarray(found + np.triu(reals(*shape, seed=1), 1))
+
+
+def sound(*shape: int, seed: int = 0) -> Array:
+    """Matrices far from singular."""
+    return np.asarray(reals(*shape, seed=seed) + 3 * np.eye(shape[-1]))
+
+
+def spread_out(*shape: int) -> Array:
+    """Matrices with singular values apart from each other and from 0."""
+    u, s, vt = np.linalg.svd(reals(*shape), full_matrices=False)
+    return np.asarray(u * (np.arange(s.shape[-1], 0, -1) + 0.3) @ vt)
+
+
+def symmetric(*shape: int) -> Array:
+    """Matrices whose lower triangle belongs to a symmetric one with eigenvalues apart."""
+    q, _ = np.linalg.qr(reals(*shape))
+    whole = q * (np.arange(shape[-1]) * 1.5 - 1) @ np.swapaxes(q, -1, -2)
+    return np.asarray(whole + np.triu(reals(*shape, seed=1), 1))
+
+
+TRIANGULAR = [
+    op("triangular_solve", f"{lower}_{transpose}_{unit}", sound(2, 4, 4), reals(2, 4, 3, seed=1),
+       lower=lower, transpose=transpose, unit=unit)
+    for lower in (False, True) for transpose in (False, True) for unit in (False, True)]
+SAMPLES = [
+    op("cholesky", "one", positive(4, 4)), op("cholesky", "batch", positive(2, 3, 3)),
+    op("cholesky", "scalar", positive(1, 1)), op("cholesky", "none", np.zeros((2, 0, 0))),
+    *TRIANGULAR,
+    op("triangular_solve", "none", np.zeros((0, 0)), np.zeros((0, 2)), lower=True, transpose=False,
+       unit=False),
+    op("solve", "one", sound(5, 5), reals(5, 2, seed=1)),
+    op("solve", "batch", sound(2, 3, 3), reals(2, 3, 4, seed=1)),
+    op("solve", "no_columns", sound(3, 3), np.zeros((3, 0))),
+    op("slogdet", "one", sound(4, 4)), op("slogdet", "batch", sound(2, 2, 3, 3)),
+    op("slogdet", "none", np.zeros((2, 0, 0))),
+    op("qr", "tall", spread_out(6, 3)), op("qr", "batch", sound(2, 3, 3)),
+    op("qr", "none", np.zeros((3, 0))),
+    op("eigh", "one", symmetric(5, 5)), op("eigh", "batch", symmetric(2, 3, 3)),
+    op("svd", "tall", spread_out(5, 3)), op("svd", "wide", spread_out(2, 3, 5)),
+    op("svd", "square", spread_out(4, 4)),
+]
