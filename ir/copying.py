@@ -7,8 +7,11 @@ from dataclasses import replace
 
 from rlx_py.ir.index import Index, Var, substitute
 from rlx_py.ir.kernel import (
+    Alloc,
     Apply,
     Bitcast,
+    Buffer,
+    Call,
     Cast,
     Contract,
     Expr,
@@ -123,6 +126,28 @@ class Copier:
                                out=self._strided(s.out))
             case _:
                 return s
+
+
+def with_buffers(body: Iterable[Stmt], buffers: Mapping[Buffer, Buffer]) -> tuple[Stmt, ...]:
+    """The same statements on other memory; variables and locals stay."""
+
+    def strided(s: Strided) -> Strided:
+        return replace(s, buffer=buffers.get(s.buffer, s.buffer))
+
+    def change(s: Stmt) -> tuple[Stmt]:
+        match s:
+            case Let(_, Load(buffer)) if buffer in buffers:
+                return (replace(s, expr=replace(s.expr, buffer=buffers[buffer])),)
+            case Store(buffer) | Alloc(buffer) if buffer in buffers:
+                return (replace(s, buffer=buffers[buffer]),)
+            case Tile():
+                return (replace(s, a=strided(s.a), b=strided(s.b), out=strided(s.out)),)
+            case Call():
+                args = tuple(buffers.get(a, a) if isinstance(a, Buffer) else a for a in s.args)
+                return (replace(s, args=args),)
+        return (s,)
+
+    return mapped(body, change)
 
 
 def declared(body: Iterable[Stmt]) -> set[Local]:

@@ -14,6 +14,7 @@ from rlx_py.ir.kernel import Program
 from rlx_py.passes.contract import expand_contract
 from rlx_py.passes.cost import bytes_moved, flops
 from rlx_py.passes.decompose import decompose
+from rlx_py.passes.distinct import once_each
 from rlx_py.passes.expand_math import expand_math
 from rlx_py.passes.lower import lower
 from rlx_py.passes.memory import check_plan, plan_memory
@@ -29,12 +30,12 @@ def program_for(graph: Graph, target: Target, *, fast_math: bool = False) -> Pro
         ("decompose", decompose),
         ("simplify", partial(simplify, fast_math=fast_math)),
     ))
-    program = run_steps(lower(primitive), (
+    scheduled = once_each(lower(primitive), partial(run_steps, steps=(
         ("schedule", partial(schedule, target=CpuTarget(target.vector_bytes))),
         ("expand_contract", partial(expand_contract, target=tile_target(target))),
         ("expand_math", expand_math),
-        ("plan_memory", plan_memory),
-    ))
+    )))
+    program = run_steps(scheduled, (("plan_memory", plan_memory),))
     if CONFIG.check:
         check_plan(program)
     return program

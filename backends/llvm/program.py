@@ -5,12 +5,12 @@ from __future__ import annotations
 import llvmlite.ir as ll
 import numpy as np
 
-from rlx_py.backends.llvm.canonical import Canonical
 from rlx_py.backends.llvm.emit import emit_body
 from rlx_py.backends.llvm.frame import PTR, VOID, Frame, Unit
 from rlx_py.backends.llvm.layout import POINTER_BYTES, arena_place, ports
 from rlx_py.backends.llvm.scalars import I8, I32, I64
 from rlx_py.backends.llvm.targets import Target, data_layout
+from rlx_py.ir.canonical import Canonical
 from rlx_py.ir.errors import BackendError
 from rlx_py.ir.kernel import Buffer, Call, Kernel, Program, Scope, Stmt, Store, Tile, children
 
@@ -27,9 +27,13 @@ def emit_module(program: Program, target: Target, name: str = "step") -> ll.Modu
     entry.attributes.add("nounwind")
     b = ll.IRBuilder(entry.append_basic_block("entry"))
     places = _Places(unit, b, entry.args[0])
+    known: dict[Kernel, Canonical] = {}
     for kernel in program.kernels:
-        canonical = Canonical(kernel.body)
-        shared = [x for x in canonical.buffers if x.scope is not Scope.LOCAL]
+        template = kernel.template or kernel
+        canonical = known.get(template)
+        if canonical is None:
+            canonical = known[template] = Canonical(template.body)
+        shared = [kernel.buffers.get(x, x) for x in canonical.buffers if x.scope is not Scope.LOCAL]
         apart = _apart(program, kernel, shared)
         key = (canonical.key, apart)
         function = unit.kernels.get(key)
