@@ -50,7 +50,8 @@ def value(node: rlx.Node) -> Array:
     return rlx.evaluate(g, {})["y"]
 
 
-def on(arrays: Arrays, attend: Callable[..., Any] = nn.attention, *mask: Any, **options: Any) -> Any:
+def on(arrays: Arrays, attend: Callable[..., Any] = nn.attention, *mask: Any,
+       **options: Any) -> Any:
     """The function of q, k and v."""
     return attend(arrays["q"], arrays["k"], arrays["v"], *mask, **options)
 

@@ -89,12 +89,12 @@ def test_scaled_dot_product_attention(case: Any, dtype: Any) -> None:
         mask = None
     weights = normal(*q[:-1], v[-1], seed=8).astype(dtype)
 
-    def a(*x: Any) -> Node:
-        return nn.scaled_dot_product_attention(*x[:3], mask if len(x) < 4 else x[3], **options)
+    def a(q: Any, k: Any, v: Any, bias: Any = mask) -> Node:
+        return nn.scaled_dot_product_attention(q, k, v, bias, **options)
 
-    def b(*x: Any) -> Any:
-        other = x[3] if len(x) > 3 else None if mask is None else torch.tensor(mask)
-        return sdpa(*x[:3], other, **options)
+    def b(q: Any, k: Any, v: Any, bias: Any = mask) -> Any:
+        return sdpa(q, k, v, torch.tensor(bias) if bias is mask and mask is not None else bias,
+                    **options)
 
     assert_near(ours(a, arrays, weights), by_torch(b, arrays, weights), dtype)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from samples.sample import Array, Sample, reals, sample
 
 from rlx_py.ir.node import OPS
+from samples.sample import Array, Sample, reals, sample
 
 INF = np.inf
 KEY = np.array([7, 2**31 + 5], np.uint32)
@@ -76,9 +76,10 @@ def attention_samples() -> list[Sample]:
 
 def softmax_samples() -> list[Sample]:
     found = []
-    masks = (("rows", (3, 7), []), ("mask", (2, 3, 4), [reals(3, 4, seed=3)]),
-             ("row_mask", (4, 4), [reals(4, 1, seed=3)]), ("no_rows", (0, 3), []),
-             ("no_columns", (3, 0), []))
+    masks: tuple[tuple[str, tuple[int, ...], list[Array]], ...] = (
+        ("rows", (3, 7), []), ("mask", (2, 3, 4), [reals(3, 4, seed=3)]),
+        ("row_mask", (4, 4), [reals(4, 1, seed=3)]), ("no_rows", (0, 3), []),
+        ("no_columns", (3, 0), []))
     for (case, shape, mask), scale in zip(masks, (1.0, 0.5, -2.0, 1.0, 1.0), strict=True):
         # The mask is a constant, so it is no difference that a derivative could match.
         found.append(sample(OPS["softmax_scaled_masked"], case, reals(*shape), *mask,
