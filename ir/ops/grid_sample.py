@@ -114,13 +114,13 @@ def _grid_sample(x: Node, grid: Node, *, mode: str, padding: str, align_corners:
                         mode, dtype) for i, size in enumerate(sizes)]
     corners = [_corner(taps, sizes) for taps in product(*lines)]
     # All corners in one gather, whose adjoint is then one scatter.
-    place, inside = (concatenate(parts, 1) for parts in list(zip(*corners, strict=True))[:2])
+    place = concatenate([SELECT(i, p, fill(p, -1)) for p, i, _ in corners], 1)
     whole = (n, c, place.shape[1])
     found = TAKE_ALONG(reshaped(x, (n, c, prod(sizes))), spread(place, whole, (0, 2)), axis=2,
-                       mode="clip")
-    if mode != "nearest":
-        found = found * spread(concatenate([w for *_, w in corners], 1), whole, (0, 2))
-    found = SELECT(spread(inside, whole, (0, 2)), found, fill(found, 0))
+                       mode="fill")
+    weights = [SELECT(i, w, fill(w, 0)) for _, i, w in corners if w is not None]
+    if weights:
+        found = found * spread(concatenate(weights, 1), whole, (0, 2))
     split = reshaped(found, (n, c, len(corners), prod(grid.shape[1:-1])))
     return reshaped(REDUCE_SUM(split, axes=(2,)), (n, c, *grid.shape[1:-1]))
 

@@ -77,7 +77,7 @@ def grid_samples() -> list[Sample]:
                 found += [op("grid_sample", case, reals(2, 3, 4, 5), grid(2, 3, 2, 2), **attrs),
                           op("grid_sample", f"{case}_volume", reals(1, 2, 3, 2, 3),
                              grid(1, 2, 1, 3, 3), **attrs)]
-    plain = {"mode": "bilinear", "padding": "zeros", "align_corners": False}
+    plain: dict[str, Any] = {"mode": "bilinear", "padding": "zeros", "align_corners": False}
     wild = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 0.1, -0.3, 0.2]).reshape(1, 2, 2, 2)
     return [*found, op("grid_sample", "wild", reals(1, 2, 3, 4), wild, smooth=False, **plain),
             op("grid_sample", "wild_border", reals(1, 2, 3, 4), wild, smooth=False,
