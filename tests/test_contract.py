@@ -254,8 +254,12 @@ def convolution(kind: str, batch: int, inputs: int, outputs: int, side: int, tap
 def test_convolutions_keep_every_bit(kind: str, shape: tuple[int, ...]) -> None:
     program = convolution(kind, *shape)
     values = arrays(program)
-    result = interpret(expanded(program, TARGET), values)["out"]
-    assert result.tobytes() == interpret(program, values)["out"].tobytes()
+    result, plain = (interpret(p, values)["out"] for p in (expanded(program, TARGET), program))
+    if any(isinstance(s, Contract) and any(isinstance(e, Store) and e.combine for e in s.epilogue)
+           for k in program.kernels for s in k.body):
+        close(result, plain, 100)  # sums into shared elements follow the order of the tiles
+    else:
+        assert result.tobytes() == plain.tobytes()
     target = host()
     native = compile_program(plan_memory(expand_math(expand_contract(
         program, tile_target(target)))), target=target, threads=2)
