@@ -291,11 +291,8 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Call:
-    """A Fortran routine of a kept library: symbol(buffers and integers …), all by their address.
-
-    Integers have 32 bits; a character is an integer whose first byte it is (little-endian). The
-    routine may read and write any of the buffers.
-    """
+    """A Fortran routine: symbol(buffers, 32-bit integers …), all by address; a character is an
+    integer whose first byte it is (little-endian)."""
 
     symbol: str
     args: tuple[Buffer | Index, ...]

@@ -117,9 +117,9 @@ class _Lapack:
         emit = self.emit
         with (emit.loop(rows, independent=True) as r, emit.loop(columns, independent=True) as c):
             value: Expr = emit.get(buffer, c * (lead or rows) + r)
-            value = choose(valid, value, scalar(np.nan, self.dtype), self.dtype)
             if keep is not None:
                 value = choose(keep(r, c), value, scalar(0, self.dtype), self.dtype)
+            value = choose(valid, value, scalar(np.nan, self.dtype), self.dtype)
             emit.store((*at, r, c), settle(emit, value), result=result)
 
     def finite(self, position: int, at: Place, shape: tuple[int, int]) -> Value:
@@ -326,9 +326,25 @@ def _store_line(emit: Emitter, buffer: Buffer, at: Place, size: int, valid: Valu
         emit.store((*at, i), settle(emit, value), result=result)
 
 
+def _eval_eigh(a: Array) -> tuple[Array, ...]:
+    _require_finite(a)
+    return tuple(np.linalg.eigh(a))
+
+
+def _eval_svd(a: Array) -> tuple[Array, ...]:
+    _require_finite(a)
+    return tuple(np.linalg.svd(a, full_matrices=False))
+
+
+def _require_finite(a: Array) -> None:
+    """Have no result where native code has none."""
+    if not np.isfinite(a).all():
+        raise np.linalg.LinAlgError("not finite")
+
+
 # Eigenvalues, ascending, and eigenvectors (columns); reads the lower triangle alone.
-EIGH = register(Op("eigh", _infer_eigh, each_matrix(lambda a: tuple(np.linalg.eigh(a))),
-                   rules.eigh_vjp, rules.eigh_jvp, kernel=LoopRule(_eigh_loops)))
+EIGH = register(Op("eigh", _infer_eigh, each_matrix(_eval_eigh), rules.eigh_vjp, rules.eigh_jvp,
+                   kernel=LoopRule(_eigh_loops)))
 
 
 def _infer_svd(a: TensorType) -> Type:
@@ -358,6 +374,5 @@ def _svd_loops(node: Node, emit: Emitter) -> None:
         lapack.store(vt, 2, at, (k, n), valid)
 
 
-SVD = register(Op(
-    "svd", _infer_svd, each_matrix(lambda a: tuple(np.linalg.svd(a, full_matrices=False))),
-    rules.svd_vjp, rules.svd_jvp, kernel=LoopRule(_svd_loops)))
+SVD = register(Op("svd", _infer_svd, each_matrix(_eval_svd), rules.svd_vjp, rules.svd_jvp,
+                  kernel=LoopRule(_svd_loops)))

@@ -21,8 +21,8 @@ from samples.sample import Sample
 
 SAMPLES: tuple[Sample, ...] = (
     *elementwise.SAMPLES, *movement.SAMPLES, *folds.SAMPLES, *positions.SAMPLES, *layers.SAMPLES,
-    *norms.SAMPLES, *orders.SAMPLES, *matrices.SAMPLES, *random.SAMPLES, *attention.SAMPLES, *activations.SAMPLES,
-    *experts.SAMPLES, *resampling.SAMPLES)
+    *norms.SAMPLES, *orders.SAMPLES, *matrices.SAMPLES, *random.SAMPLES, *attention.SAMPLES,
+    *activations.SAMPLES, *experts.SAMPLES, *resampling.SAMPLES)
 
 # Ops that are no computation of their own, and where they are tested.
 EXEMPT = {
