@@ -136,8 +136,8 @@ def with_buffers(body: Iterable[Stmt], buffers: Mapping[Buffer, Buffer]) -> tupl
 
     def change(s: Stmt) -> tuple[Stmt]:
         match s:
-            case Let(_, Load(buffer)) if buffer in buffers:
-                return (replace(s, expr=replace(s.expr, buffer=buffers[buffer])),)
+            case Let(local, Load(buffer, index, guard)) if buffer in buffers:
+                return (Let(local, Load(buffers[buffer], index, guard)),)
             case Store(buffer) | Alloc(buffer) if buffer in buffers:
                 return (replace(s, buffer=buffers[buffer]),)
             case Tile():

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import llvmlite.ir as ll
 
 from rlx_py.backends.llvm.address import byte_offset
-from rlx_py.ir.canonical import Canonical
 from rlx_py.backends.llvm.frame import PTR, VOID, Frame
 from rlx_py.backends.llvm.layout import body_type, parallel_for_place, parallel_for_type
 from rlx_py.backends.llvm.scalars import I32, I64
+from rlx_py.ir.canonical import Canonical
 from rlx_py.ir.errors import BackendError
 from rlx_py.ir.index import Var
 from rlx_py.ir.kernel import Buffer, For, Local, Scope, Stmt
