@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rlx_py as rlx
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.evaluate import evaluate_nodes
 from rlx_py.ir.node import Node, leaf
@@ -194,3 +195,13 @@ def test_wrong_use_is_a_typed_error_at_the_users_line() -> None:
         x + "one"
     with pytest.raises(DTypeError, match="fit.*\n  at .*test_pointwise"):
         leaf("x", "input", TensorType(i8, (2,))) + 1000
+
+
+def test_remainder_by_infinity_has_a_finite_gradient() -> None:
+    g = rlx.Graph("remainder")
+    a, b = g.param("a", (4,)), g.param("b", (4,))
+    g.output("y", rlx.remainder(a, b).sum())
+    found = rlx.evaluate(rlx.grad(g, "y"), {
+        "a": np.array([-2, 2, 7, 5], np.float32),
+        "b": np.array([np.inf, np.inf, -np.inf, 3], np.float32)})
+    np.testing.assert_array_equal(found["grad_b"], [1, 0, 1, -1])

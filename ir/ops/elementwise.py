@@ -149,8 +149,10 @@ GUARDED_MUL = elementwise("guarded_mul", lambda a, b: np.where(a == 0, np.zeros_
 
 
 def _quotient(y: Node, a: Node, b: Node) -> Node:
-    """−(a − y)/b, a whole number: floor(a/b) would be off by one where the division rounds up."""
-    return NEG(ROUND(DIV(SUB(a, y), b)))
+    """−(a − y)/b, a whole number: floor(a/b) would be off by one where the division rounds up.
+    For an infinite b it is 1 where y is b (the signs differ), else 0."""
+    beyond = SELECT(EQ(y, b), fill(b, 1), fill(b, 0))
+    return SELECT(EQ(ABS(b), fill(b, math.inf)), beyond, NEG(ROUND(DIV(SUB(a, y), b))))
 
 
 REM = elementwise("rem", np.remainder, (lambda y, a, b: 1, _quotient), kinds=NUMERIC)
