@@ -138,7 +138,7 @@ ERRORS: dict[str, tuple[type[RLXError], Function, dict[str, Array]]] = {
     "groups 0": (ArgumentError, lambda x, w: nn.conv2d(x, w, groups=0), {"x": X, "w": W}),
     "channels": (ShapeError, lambda x, w: nn.conv2d(x, w), {"x": X[:, :3], "w": W}),
     "kernel too large": (ShapeError, lambda x, w: nn.conv2d(x, w), {"x": X[:, :, :2], "w": W}),
-    "rank of image": (ShapeError, lambda x, w: nn.conv2d(x, w), {"x": X[0], "w": W}),
+    "rank of image": (ShapeError, lambda x, w: nn.conv2d(x, w), {"x": X[0, 0], "w": W}),
     "rank of kernel": (ShapeError, lambda x, w: nn.conv1d(x, w), {"x": X[0], "w": W}),
     "bias": (ShapeError, lambda x, w, b: nn.conv2d(x, w, b), {"x": X, "w": W, "b": normal(5)}),
     "integer image": (DTypeError, lambda x, w: nn.conv2d(x, w), {"x": INTS, "w": INTS}),
