@@ -113,8 +113,8 @@ def test_a_token_without_weight_has_none() -> None:
     g.output("loss", (weights * np.array([[1.0, 2.0], [3.0, 4.0]])).sum())
     found = evaluate(rlx.value_and_grad(g, of="loss"),
                      {"p": np.array([[0.0, 0, 1], [0.25, 0, 0.75]])})
-    np.testing.assert_allclose(found["w"], [[0, 0], [0.25, 0.75]])
-    np.testing.assert_allclose(found["grad_p"], [[0, 0, 0], [-0.75, 0, 0.25]])
+    np.testing.assert_allclose(found["w"], np.array([[0, 0], [0.25, 0.75]]))
+    np.testing.assert_allclose(found["grad_p"], np.array([[0, 0, 0], [-0.75, 0, 0.25]]))
 
 
 def test_plans_keep_the_type_of_the_choices() -> None:

@@ -27,13 +27,13 @@ SLOPES = {
 
 
 def on_grid(x: Array, s: Array, q: int) -> Array:
-    return np.clip(np.rint(x / s), -q, q) * s
+    return np.asarray(np.clip(np.rint(x / s), -q, q) * s)
 
 
 def scale_of(x: Array, q: int, axis: int | None) -> Array:
     others = tuple(i for i in range(x.ndim) if i != axis)
-    return np.maximum(np.abs(x).max(others if axis is not None else None,
-                                    keepdims=True) / q, 1e-12)
+    return np.asarray(np.maximum(np.abs(x).max(others if axis is not None else None,
+                                    keepdims=True) / q, 1e-12))
 
 
 @pytest.mark.parametrize("bits", [8, 4, 2])

@@ -21,7 +21,7 @@ def op(name: str, case: str, *arrays: Any, smooth: bool = True, **attrs: Any) ->
 
 def activation_samples() -> list[Sample]:
     found = []
-    varied: list[tuple[str, list[dict[str, float]]]] = [
+    varied: list[tuple[str, list[dict[str, Any]]]] = [
         ("logsigmoid", [{}]), ("selu", [{}]), ("mish", [{}]), ("softsign", [{}]),
         ("tanhshrink", [{}]), ("hardsigmoid", [{}]), ("hardswish", [{}]),
         ("elu", [{"alpha": 1.0}, {"alpha": 0.4}]), ("celu", [{"alpha": 1.0}, {"alpha": 2.5}]),
@@ -82,16 +82,16 @@ def quantisation_samples() -> list[Sample]:
             ("clipped_identity", 8, 1, True), ("clipped_identity", 4, 2, False),
             ("tanh", 2, None, False), ("tanh", 4, 1, False),
             ("hard_tanh", 4, 0, False), ("hard_tanh", 2, None, False))):
-        attrs = {"bits": bits, "axis": axis, "ste": ste, "covered": covered}
+        given = {"bits": bits, "axis": axis, "ste": ste, "covered": covered}
         for case, x, smooth in (("normal", reals(3, 4, 3), False),
                                 ("nothing", reals(0, 4, 3), True),
                                 ("special", hostile(3, 3, 4), False)):
             name = f"{case}_{ste}{i}"
             found += [
                 sample(OPS["fake_quantize"], name, x, smooth=smooth and axis != 0,
-                       prepare=with_scale(bits, axis, 1.1), **attrs),
+                       prepare=with_scale(bits, axis, 1.1), **given),
                 sample(OPS["fake_quantize_backward"], name, reals(*x.shape, seed=1), x,
-                       smooth=case == "normal", prepare=with_scale(bits, axis, 1.1), **attrs)]
+                       smooth=case == "normal", prepare=with_scale(bits, axis, 1.1), **given)]
         found.append(op("quantize_scale", f"normal{i}", reals(3, 4, 3), bits=bits, axis=axis))
     far = between(2.0, 3.0, 3, 4) * np.where(reals(3, 4) > 0, 1, -1)
     for axis in (None, 1):
@@ -100,8 +100,9 @@ def quantisation_samples() -> list[Sample]:
             found.append(sample(OPS["fake_quantize"], f"far{axis}_{bits}", far,
                                 prepare=with_scale(bits, axis, 1.0), bits=bits, axis=axis,
                                 ste="clipped_identity", covered=False))
-            attrs = {"bits": bits, "axis": axis, "gradient_scale": 0.5 if axis else 1.0}
-            size = () if axis is None else (4,)
+            attrs: dict[str, Any] = {"bits": bits, "axis": axis,
+                                     "gradient_scale": 0.5 if axis else 1.0}
+            size: tuple[int, ...] = () if axis is None else (4,)
             step = between(0.9, 1.1, *size) * 1.2 / (2 ** (bits - 1) - 1)
             exact = {**attrs, "gradient_scale": 1.0}
             found += [op("fake_quantize_lsq", f"far{axis}_{bits}", far, step, **exact),
