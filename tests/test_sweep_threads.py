@@ -16,7 +16,7 @@ from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.kernel import show
+from rlx_py.ir.listing import show
 
 Array = np.ndarray[Any, Any]
 
