@@ -28,8 +28,8 @@ from rlx_py.ir.kernel import (
     Tile,
     While,
 )
+from rlx_py.passes.contract.target import THREAD_CYCLES
 
-FORK_COST = 20_000  # estimated cycles below which a second thread does not pay
 MAX_UNROLL = 16  # copies of a short inner loop inside lanes
 CHUNK = 256  # elements of a one-dimensional loop that one parallel step takes
 CALL_CYCLES = 12  # estimated cycles of a function that expands into a polynomial
@@ -232,7 +232,7 @@ def parallelize(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     outside = [s for s in body if isinstance(s, Let)]
     found: list[Stmt] = []
     for s in body:
-        if not isinstance(s, For) or cycles((s,)) < FORK_COST:
+        if not isinstance(s, For) or cycles((s,)) < THREAD_CYCLES:
             found.append(serial(s))
         elif s.axis is Axis.VECTOR and is_independent(s):
             found.extend(_sunk(outside, loop) for loop in chunked(s))

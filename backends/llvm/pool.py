@@ -10,8 +10,10 @@ the number left there, and what it takes depends on that number alone. If it suc
 belong to a job that is still open, whichever it is; it stays open until they are counted as done.
 Only then is it looked up what the job is.
 
-A waiting thread spins for a moment and then sleeps. It spins longer when it was woken soon after it
-slept the last time, as happens where a program calls short steps in a loop.
+A waiting thread spins for a moment, in which it lets every other thread have its processor, and
+then sleeps. It spins longer when it was woken soon after it slept the last time, as happens where a
+program calls short steps in a loop. It sleeps at once if others took its processor: an operating
+system looks for a free one when it wakes a thread, and moves one that only yields seldom.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import llvmlite.binding as llvm
 
 from rlx_py.backends.llvm.targets import host, machine
 
-HOLD = 10_000  # ns that a thread without work keeps others from its processor
+AWAY = 20_000  # ns without its processor after which a thread sleeps instead
 SPIN = 50_000  # ns that a thread spins before it sleeps
 LONG_SPIN = 200_000  # ns that it spins if it was woken within as long the last time
 PATIENCE = 200  # looks at what the others have done before the caller lets other threads run
@@ -240,7 +242,7 @@ idle:
   %since = call i64 @now()
   br label %spin
 spin:
-  %tries = phi i64 [ 0, %idle ], [ %tried, %pause ], [ 0, %may_yield ], [ 0, %yield ]
+  %tries = phi i64 [ 0, %idle ], [ %tried, %pause ], [ 0, %yield ]
   %epoch = load atomic i64, ptr @epoch acquire, align 8
   %same = icmp eq i64 %epoch, %seen
   br i1 %same, label %pause, label %work
@@ -253,13 +255,13 @@ clock:
   %time = call i64 @now()
   %spun = sub i64 %time, %since
   %is_over = icmp sgt i64 %spun, %patience
-  br i1 %is_over, label %sleep, label %may_yield
-may_yield:
-  %is_alone = icmp slt i64 %spun, {hold}
-  br i1 %is_alone, label %spin, label %yield
+  br i1 %is_over, label %sleep, label %yield
 yield:
   %y = call i32 @sched_yield()
-  br label %spin
+  %back = call i64 @now()
+  %away = sub i64 %back, %time
+  %is_crowded = icmp sgt i64 %away, {away}
+  br i1 %is_crowded, label %sleep, label %spin
 sleep:
   %l = call i32 @pthread_mutex_lock(ptr @mutex)
   %a = atomicrmw add ptr @asleep, i64 1 seq_cst
@@ -313,7 +315,8 @@ def team(threads: int) -> int:
     module.verify()
     engine = llvm.create_mcjit_compiler(module, machine(host()))
     engine.finalize_object()
-    start, parallel_for = map(engine.get_function_address, ("start", "parallel_for"))
+    start = engine.get_function_address("start")
+    parallel_for: int = engine.get_function_address("parallel_for")
     engine.detach()  # the team runs in this code until the process ends
     started = ctypes.CFUNCTYPE(ctypes.c_int64)(start)()
     if started < threads - 1:
@@ -328,5 +331,5 @@ def source(threads: int) -> str:
     declared, pause = PAUSES.get(architecture, ("", ""))
     return SOURCE.format(
         triple=host().triple, threads=threads, workers=threads - 1, clock=time.CLOCK_MONOTONIC,
-        hold=HOLD, spin=SPIN, long_spin=LONG_SPIN, patience=PATIENCE, declared=declared,
+        away=AWAY, spin=SPIN, long_spin=LONG_SPIN, patience=PATIENCE, declared=declared,
         pause=pause)

@@ -12,13 +12,16 @@ from rlx_py.ir.types import DType, f32, f64
 # More rows gain nothing, and rows of A a power of two apart share one set of an 8-way L1 cache
 # (14 rows of 1024 floats: 82 GFLOP/s, 8 rows: 109).
 MAX_ROWS = 8
+# Estimated cycles of a loop from which a second thread pays: on two cores loops of 2 us gained a
+# third, those of 1 us nothing; to wake a thread that sleeps costs the caller 2 to 3 us.
+THREAD_CYCLES = 10_000
 
 
 @dataclass(frozen=True)
 class Limits:
     """From which size on a measure pays; those of sums change bits, so no machine has its own."""
 
-    thread_cycles: int = 20_000  # estimated cycles from which a second thread pays
+    thread_cycles: int = THREAD_CYCLES
     block_cycles: int = 2_000  # of the least block that a thread takes
     blocks: int = 16  # blocks a product is cut into, so that as many threads have work
     depth_bytes: int = 2048  # of a row of A in a block of k: 8 rows, a panel of B fit L1
