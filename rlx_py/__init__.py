@@ -1,6 +1,6 @@
 """rlx-py: an autodiff compiler. Build a graph, differentiate it, compile it to native code."""
 
-from rlx_py import init, linalg, nn, optim, random
+from rlx_py import fft, init, linalg, nn, optim, random
 from rlx_py.compiling import (
     compile,
 )
@@ -392,6 +392,7 @@ __all__ = [
     "f16",
     "f32",
     "f64",
+    "fft",
     "flip",
     "floor",
     "floor_divide",

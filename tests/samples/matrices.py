@@ -1,4 +1,4 @@
-"""Samples of factorisations and solves: batches, both triangles, tall and wide."""
+"""Samples of factorisations, solves and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -59,4 +59,7 @@ SAMPLES = [
     op("eigh", "one", symmetric(5, 5)), op("eigh", "batch", symmetric(2, 3, 3)),
     op("svd", "tall", spread_out(5, 3)), op("svd", "wide", spread_out(2, 3, 5)),
     op("svd", "square", spread_out(4, 4)),
+    op("fft", "direct", reals(2, 12), reals(2, 12, seed=1), inverse=False),
+    op("fft", "stages", reals(2, 66), reals(2, 66, seed=1), inverse=True),
+    op("fft", "prime", reals(67), reals(67, seed=1), inverse=False),
 ]
