@@ -125,8 +125,8 @@ def _slice(rng: random.Random, pool: list[Node], x: Node) -> Node:
         start = rng.randint(0, d)
         taken = (start, rng.randint(start, d), rng.randint(1, 3))
         bounds.append(rng.choice([(0, d, 1), taken]))
-    start, stop, step = (tuple(b[i] for b in bounds) for i in range(3))
-    return m.SLICE(x, start=start, stop=stop, step=step)
+    starts, stops, steps = (tuple(b[i] for b in bounds) for i in range(3))
+    return m.SLICE(x, start=starts, stop=stops, step=steps)
 
 
 def _pad(rng: random.Random, pool: list[Node], x: Node) -> Node:

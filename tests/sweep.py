@@ -59,7 +59,7 @@ def check_differences(g: Graph, feed: Arrays, rng: np.random.Generator,
     cts = fresh(backward, g, rng)
     floats = [k for k, n in g.outputs.items() if n.dtype.is_float]
     found = evaluate(backward, {**feed, **cts})
-    direction = {k: rng.standard_normal(feed[k].shape) for k in wrt}
+    direction: Arrays = {k: np.asarray(rng.standard_normal(feed[k].shape)) for k in wrt}
     exact, scale = inner([found[f"grad_{k}"] for k in wrt], direction.values())
     # Of fourth order, so that a step large enough for little rounding is small enough.
     slopes, step = 0.0, 1e-4

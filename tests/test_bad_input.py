@@ -77,8 +77,10 @@ def test_the_line_is_that_of_the_node_and_not_of_a_pass() -> None:
 
 @pytest.mark.parametrize("shape", [(2**62,), (2**32, 2**31), (2**61, 2), (2**40, 2**40, 0)])
 def test_sizes_beyond_64_bits_are_shape_errors(shape: tuple[int, ...]) -> None:
-    for call in (lambda: rlx.Graph().input("x", shape), lambda: rlx.zeros(shape),
-                 lambda: rlx.broadcast_to(rlx.Graph().input("x", ()), shape)):
+    calls: list[Callable[[], Any]] = [
+        lambda: rlx.Graph().input("x", shape), lambda: rlx.zeros(shape),
+        lambda: rlx.broadcast_to(rlx.Graph().input("x", ()), shape)]
+    for call in calls:
         with pytest.raises(rlx.ShapeError, match="64-bit"):
             call()
     with pytest.raises(rlx.ShapeError, match="64-bit"):
@@ -95,14 +97,17 @@ def test_a_size_is_a_whole_number(shape: Any) -> None:
 def test_names_are_unique_and_known() -> None:
     g = rlx.Graph()
     x = g.input("x", (2,))
-    for call in (lambda: g.input("x", (2,)), lambda: g.param("x", (2,)), lambda: g.input("", ()),
-                 lambda: g.output("y", 3), lambda: g.next("m", x), lambda: g.update("w", x)):
+    no_node: Any = 3
+    calls: list[Callable[[], Any]] = [
+        lambda: g.input("x", (2,)), lambda: g.param("x", (2,)), lambda: g.input("", ()),
+        lambda: g.output("y", no_node), lambda: g.next("m", x), lambda: g.update("w", x)]
+    for call in calls:
         with pytest.raises(rlx.ArgumentError, match="test_bad_input"):
             call()
     g.output("y", x.sum())
-    for derive in (lambda: rlx.grad(g, of="z", wrt="x"), lambda: rlx.grad(g, of="y", wrt="w")):
+    for of, wrt in (("z", "x"), ("y", "w")):
         with pytest.raises(rlx.ArgumentError, match="has no"):
-            derive()
+            rlx.grad(g, of=of, wrt=wrt)
     n = g.input("n", (2,), rlx.i32)
     g.output("z", (x * n).sum())
     with pytest.raises(rlx.DTypeError):

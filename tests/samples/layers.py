@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx_py.ir.node import OPS, Node
-from samples.sample import Sample, apart, between, hostile, positions, reals, sample, ties
+from samples.sample import Array, Sample, apart, between, hostile, positions, reals, sample, ties
 
 INF = np.inf
 NONE: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
@@ -84,7 +84,8 @@ def conv_samples() -> list[Sample]:
 
 # ---- pooling ---------------------------------------------------------------------------------
 
-POOLS: list[tuple[str, tuple[int, ...], dict[str, tuple[int, ...]]]] = [
+Pool = tuple[str, tuple[int, ...], dict[str, Any]]
+POOLS: list[Pool] = [
     ("plain", (2, 3, 4, 6), {"size": (2, 2), "stride": (2, 2)}),
     ("overlap", (1, 2, 6, 5), {"size": (3, 2), "stride": (1, 1)}),
     ("stride_remainder", (2, 2, 7, 5), {"size": (2, 2), "stride": (3, 2)}),
@@ -114,7 +115,8 @@ def pooled_shape(name: str, x: Any, attrs: dict[str, Any]) -> tuple[int, ...]:
 
 def pool_samples() -> list[Sample]:
     found = []
-    dilated = ("dilation", (1, 2, 8, 7), {"size": (2, 3), "stride": (1, 2), "dilation": (3, 2)})
+    dilated: Pool = ("dilation", (1, 2, 8, 7),
+                     {"size": (2, 3), "stride": (1, 2), "dilation": (3, 2)})
     for case, shape, given in [*POOLS, dilated]:
         rank = len(given["size"])
         attrs = pool_attrs(rank, given, dilation=(1,) * rank)
@@ -133,7 +135,7 @@ def pool_samples() -> list[Sample]:
 
 def average_samples() -> list[Sample]:
     found = []
-    varied: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
+    varied: list[Pool] = [
         *POOLS,
         ("exclude", (2, 2, 5, 4), {"size": (3, 3), "stride": (2, 2), "low": (1, 1), "high": (1, 0),
                                    "count_include_pad": False}),
@@ -171,7 +173,7 @@ def norm_samples(name: str) -> list[Sample]:
         x = reals(*shape)
         found += [op(name, case, x, *w, *b, **attrs),
                   op(f"{name}_backward", case, reals(*shape, seed=1), x, *w, **attrs)]
-    flat = {"axes": (1,), "eps": 1e-3, "weight": False, "bias": False}
+    flat: dict[str, Any] = {"axes": (1,), "eps": 1e-3, "weight": False, "bias": False}
     found.append(op(name, "constant_rows", np.full((2, 5), 0.1), **flat))
     found.append(op(name, "special", hostile(6, 5), smooth=False, **flat))
     return found
@@ -201,15 +203,16 @@ SOFT = np.array([[0, 1, 0, 0, 0], [0.5, 0.1, 0.2, 0.1, 0.1], [0, 0, 0.3, 0, 0.9]
 
 def loss_samples() -> list[Sample]:
     found = []
-    hard = (("rows", reals(3, 5), LABELS, {}), ("smoothing", reals(3, 5), LABELS,
-                                                {"smoothing": 0.2}),
-            ("ignore", reals(3, 5), LABELS, {"ignore": 0}),
-            ("both", reals(3, 5), LABELS, {"smoothing": 0.3, "ignore": 4}),
-            ("deep", reals(2, 3, 4), positions(0, 4, 2, 3), {}),
-            ("square", reals(4, 4), positions(0, 4, 4), {}),
-            ("outside", reals(5, 5), OUTSIDE, {"ignore": 2}),
-            ("one_row", reals(5), np.asarray(3, np.int32), {}),
-            ("no_rows", reals(0, 5), np.zeros(0, np.int32), {}))
+    hard: tuple[tuple[str, Array, Array, dict[str, Any]], ...] = (
+        ("rows", reals(3, 5), LABELS, {}),
+        ("smoothing", reals(3, 5), LABELS, {"smoothing": 0.2}),
+        ("ignore", reals(3, 5), LABELS, {"ignore": 0}),
+        ("both", reals(3, 5), LABELS, {"smoothing": 0.3, "ignore": 4}),
+        ("deep", reals(2, 3, 4), positions(0, 4, 2, 3), {}),
+        ("square", reals(4, 4), positions(0, 4, 4), {}),
+        ("outside", reals(5, 5), OUTSIDE, {"ignore": 2}),
+        ("one_row", reals(5), np.asarray(3, np.int32), {}),
+        ("no_rows", reals(0, 5), np.zeros(0, np.int32), {}))
     for case, x, labels, given in hard:
         attrs: dict[str, Any] = {"smoothing": 0.0, "ignore": None, **given}
         found += [op("softmax_cross_entropy", case, x, labels, **attrs),

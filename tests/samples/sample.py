@@ -98,7 +98,7 @@ def _converted(a: Array, dtype: DType) -> Array:
     if dtype.kind == "bool":
         return a > 0
     whole = np.rint(np.nan_to_num(a, nan=0, posinf=30, neginf=-30).clip(-30, 30) * 3)
-    return (np.abs(whole) if dtype.kind == "uint" else whole).astype(dtype.numpy)
+    return np.asarray(np.abs(whole) if dtype.kind == "uint" else whole).astype(dtype.numpy)
 
 
 def packed(*nodes: Node) -> tuple[Node, ...]:
