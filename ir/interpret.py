@@ -18,6 +18,7 @@ from rlx_py.ir.kernel import (
     Barrier,
     Bitcast,
     Buffer,
+    Call,
     Cast,
     Const,
     Contract,
@@ -43,6 +44,7 @@ from rlx_py.ir.kernel import (
     While,
 )
 from rlx_py.ir.lanes import greatest, identity, partials, reductions
+from rlx_py.ir.lapack import call
 from rlx_py.ir.node import OPS
 from rlx_py.ir.ops.elementwise import convert_array
 from rlx_py.ir.types import DType
@@ -116,8 +118,16 @@ class _Machine:
                     yield from self.contract(s)
                 case Tile():
                     self.tile(s)
+                case Call(symbol, args):
+                    self.routine(symbol, args)
                 case _:
                     raise BackendError(f"the interpreter can't run {s!r}")
+
+    def routine(self, symbol: str, args: Sequence[Buffer | Index]) -> None:
+        """A routine on the memory of buffers; integers by address."""
+        held = [self.buffer(a) if isinstance(a, Buffer) else np.array([self.index(a)], np.int32)
+                for a in args]
+        call(symbol, [a.ctypes.data for a in held])
 
     def set(self, s: Set) -> None:
         """Declare, change or combine into an accumulator."""

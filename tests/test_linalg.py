@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 import rlx_py as rlx
+from rlx_py.backends.llvm.backend import program_for
+from rlx_py.backends.llvm.targets import host
+from rlx_py.ir.interpret import interpret
 
 Array = np.ndarray[Any, Any]
 la = rlx.linalg
@@ -165,6 +168,25 @@ def test_large_matrices_use_blocked_code() -> None:
     np.testing.assert_allclose(a @ x, b, atol=1e-8)
     w, v = run(lambda m: tuple(n * n for n in la.eigh(m)), positive(120, 120))
     np.testing.assert_allclose(v.sum(0), 1, rtol=1e-10)
+
+
+def test_threads_change_no_bit() -> None:
+    a = well(400, 12, 12)
+    g = rlx.Graph()
+    for i, node in enumerate((*la.svd(g.input("a", a.shape, rlx.f64)), la.inv(g.inputs["a"]))):
+        g.output(f"y{i}", node)
+    one, two = (rlx.compile(g, threads=n)(a=a) for n in (1, 2))
+    assert all(one[k].tobytes() == two[k].tobytes() for k in g.outputs)
+
+
+def test_the_interpreter_calls_the_same_routines() -> None:
+    a = well(2, 4, 4)
+    g = rlx.Graph()
+    for i, node in enumerate(la.qr(g.input("a", a.shape, rlx.f64))):
+        g.output(f"y{i}", node)
+    found, exe = interpret(program_for(g, host()), {"a": a}), rlx.compile(g)
+    for name, want in exe(a=a).items():
+        np.testing.assert_allclose(found[name], want, atol=1e-14)
 
 
 # ---- derivatives -----------------------------------------------------------------------------

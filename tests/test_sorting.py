@@ -10,6 +10,7 @@ import pytest
 import rlx_py as rlx
 
 Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(4)
 DTYPES = [rlx.f64, rlx.f32, rlx.f16, rlx.bf16, rlx.i64, rlx.i32, rlx.i8, rlx.u32, rlx.u8]
 
 
@@ -72,6 +73,16 @@ def test_small_and_empty(shape: Any) -> None:
     x = np.ones(shape, np.float32)
     np.testing.assert_array_equal(both(rlx.sort, x), np.sort(x))
     assert both(lambda n: rlx.top_k(n, min(1, shape[-1]))[1], x).dtype == np.int64
+
+
+def test_threads_change_no_bit() -> None:
+    for shape in ((600, 200), (3000, 40), (200_000,)):
+        x = RNG.standard_normal(shape).astype(np.float32)
+        g = rlx.Graph()
+        g.output("y", rlx.argsort(g.input("x", shape)))
+        one, two = (rlx.compile(g, threads=n)(x=x).y for n in (1, 2))
+        np.testing.assert_array_equal(one, two)
+        np.testing.assert_array_equal(one, np.argsort(x, kind="stable"))
 
 
 def test_top_k() -> None:
