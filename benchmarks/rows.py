@@ -1,0 +1,176 @@
+"""The rows of `benchmarks.ops`: one operation each, in rlx and in the systems that have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import rlx_py as rlx
+from benchmarks.case import Arrays
+
+Peer = Callable[[ModuleType], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation on given arrays.
+
+    `rlx` takes a node for each array but `ct_out`; with `wrt` the row is its gradients, weighted by
+    `ct_out`. A peer is made from the system's module and takes every array, in order; it returns
+    what rlx does, a tuple where there are several gradients.
+    """
+
+    name: str
+    arrays: Arrays
+    rlx: Callable[..., Any]
+    numpy: Peer | None = None
+    torch: Peer | None = None
+    jax: Peer | None = None
+    wrt: tuple[str, ...] = ()
+
+
+def rows() -> Iterator[Row]:
+    """Every row of the table."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape: int) -> Any:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    yield from _convolutions(normal)
+    yield from _sorts(rng)
+    yield from _reductions(normal)
+    yield from _normalizations(normal)
+    yield from _movement(normal, rng)
+
+
+def _convolutions(normal: Callable[..., Any]) -> Iterator[Row]:
+    x, w = normal(1, 128, 124, 124), normal(128, 1, 3, 3)
+    yield Row(
+        "depthwise conv", {"x": x, "w": w},
+        lambda x, w: rlx.nn.conv2d(x, w, padding=1, groups=128),
+        torch=lambda t: lambda x, w: t.conv2d(x, w, padding=1, groups=128),
+        jax=lambda j: lambda x, w: j.lax.conv_general_dilated(
+            x, w, (1, 1), ((1, 1), (1, 1)), feature_group_count=128),
+    )
+    yield Row(
+        "depthwise conv dW", {"x": x, "w": w, "ct_out": normal(*x.shape)},
+        lambda x, w: rlx.nn.conv2d(x, w, padding=1, groups=128),
+        torch=lambda t: lambda x, w, ct: t.nn.grad.conv2d_weight(
+            x, w.shape, ct, padding=1, groups=128),
+        jax=lambda j: lambda x, w, ct: j.vjp(lambda w: j.lax.conv_general_dilated(
+            x, w, (1, 1), ((1, 1), (1, 1)), feature_group_count=128), w)[1](ct)[0],
+        wrt=("w",),
+    )
+    yield Row(
+        "transposed conv", {"x": normal(8, 32, 1000), "w": normal(32, 32, 8)},
+        lambda x, w: rlx.nn.conv_transpose1d(x, w, stride=4),
+        torch=lambda t: lambda x, w: t.conv_transpose1d(x, w, stride=4),
+        jax=lambda j: lambda x, w: j.lax.conv_general_dilated(
+            x, j.numpy.flip(w, 2), (1,), ((7, 7),), lhs_dilation=(4,),
+            dimension_numbers=("NCH", "IOH", "NCH")),
+    )
+    yield Row(
+        "large kernel conv", {"x": normal(1, 1, 300, 300), "w": normal(1, 1, 300, 300)},
+        lambda x, w: rlx.nn.conv2d(x, w, padding="same"),
+        torch=lambda t: lambda x, w: t.conv2d(t.nn.functional.pad(x, (149, 150, 149, 150)), w),
+        jax=lambda j: lambda x, w: j.lax.conv_general_dilated(
+            x, w, (1, 1), ((149, 150), (149, 150))),
+    )
+
+
+def _sorts(rng: np.random.Generator) -> Iterator[Row]:
+    # Distinct values: then every order that sorts them is the same.
+    x = rng.permutation(np.linspace(-4, 4, 1_000_000)).astype(np.float32)
+    yield Row("sort", {"x": x}, rlx.sort, lambda n: n.sort, lambda t: lambda x: t.sort(x).values,
+              lambda j: j.numpy.sort)
+    yield Row("argsort", {"x": x}, rlx.argsort, lambda n: n.argsort, lambda t: t.argsort,
+              lambda j: j.numpy.argsort)
+
+
+def _reductions(normal: Callable[..., Any]) -> Iterator[Row]:
+    cube = normal(128, 128, 128)
+    yield from (_sum(cube, f"sum 128^3 axis {axis}", axis) for axis in (0, 1, 2))
+    flat = normal(4_000_000)
+    yield Row("sum 4e6", {"x": flat}, rlx.sum, lambda n: n.sum, lambda t: t.sum,
+              lambda j: j.numpy.sum)
+    yield _sum(normal(16384, 64), "column sum 16384x64", 0)
+    yield Row("cumsum 1e6", {"x": normal(1_000_000)}, lambda x: rlx.cumsum(x, axis=0),
+              lambda n: n.cumsum, lambda t: lambda x: x.cumsum(0), lambda j: j.numpy.cumsum)
+    yield Row(
+        "max-pool", {"x": normal(16, 64, 56, 56)}, lambda x: rlx.nn.max_pool2d(x, 3, 2, 1),
+        torch=lambda t: lambda x: t.nn.functional.max_pool2d(x, 3, 2, 1),
+        jax=lambda j: lambda x: j.lax.reduce_window(
+            x, -np.inf, j.lax.max, (1, 1, 3, 3), (1, 1, 2, 2),
+            ((0, 0), (0, 0), (1, 1), (1, 1))),
+    )
+
+
+def _sum(x: Any, name: str, axis: int) -> Row:
+    return Row(name, {"x": x}, lambda x: rlx.sum(x, axis=axis), lambda n: lambda x: x.sum(axis),
+               lambda t: lambda x: x.sum(axis), lambda j: lambda x: x.sum(axis))
+
+
+def _normalizations(normal: Callable[..., Any]) -> Iterator[Row]:
+    x, ct, w, b = normal(4096, 512), normal(4096, 512), normal(512), normal(512)
+
+    def numpy_softmax(n: ModuleType) -> Callable[..., Any]:
+        def softmax(x: Any) -> Any:
+            e = n.exp(x - x.max(-1, keepdims=True))
+            return e / e.sum(-1, keepdims=True)
+        return softmax
+
+    def torch_gradients(t: ModuleType) -> Callable[..., Any]:
+        def gradients(x: Any, w: Any, b: Any, ct: Any) -> Any:
+            leaves = [v.detach().requires_grad_() for v in (x, w, b)]
+            out = t.nn.functional.layer_norm(leaves[0], (512,), *leaves[1:])
+            return t.autograd.grad(out, leaves, ct)
+        return gradients
+
+    def jax_layer_norm(j: ModuleType) -> Callable[..., Any]:
+        def layer_norm(x: Any, w: Any, b: Any) -> Any:
+            centred = x - x.mean(-1, keepdims=True)
+            variance = (centred * centred).mean(-1, keepdims=True)
+            return centred * j.lax.rsqrt(variance + 1e-5) * w + b
+        return layer_norm
+
+    yield Row("softmax 4096x512", {"x": x}, rlx.nn.softmax, numpy_softmax,
+              lambda t: lambda x: t.softmax(x, -1), lambda j: j.nn.softmax)
+    yield Row("layer_norm 4096x512", {"x": x, "w": w, "b": b},
+              lambda x, w, b: rlx.nn.layer_norm(x, (512,), w, b),
+              torch=lambda t: lambda x, w, b: t.nn.functional.layer_norm(x, (512,), w, b),
+              jax=jax_layer_norm)
+    yield Row("layer_norm gradients", {"x": x, "w": w, "b": b, "ct_out": ct},
+              lambda x, w, b: rlx.nn.layer_norm(x, (512,), w, b), torch=torch_gradients,
+              jax=lambda j: lambda x, w, b, ct: j.vjp(jax_layer_norm(j), x, w, b)[1](ct),
+              wrt=("x", "w", "b"))
+
+
+def _movement(normal: Callable[..., Any], rng: np.random.Generator) -> Iterator[Row]:
+    yield Row("transpose 2048^2", {"x": normal(2048, 2048)}, lambda x: x.T,
+              lambda n: lambda x: n.ascontiguousarray(x.T), lambda t: lambda x: x.T.contiguous(),
+              lambda j: lambda x: x.T)
+    yield Row("channels last", {"x": normal(16, 64, 56, 56)},
+              lambda x: x.transpose(0, 2, 3, 1),
+              lambda n: lambda x: n.ascontiguousarray(x.transpose(0, 2, 3, 1)),
+              lambda t: lambda x: x.permute(0, 2, 3, 1).contiguous(),
+              lambda j: lambda x: x.transpose(0, 2, 3, 1))
+
+    def numpy_embedding(n: ModuleType) -> Callable[..., Any]:
+        def gradient(i: Any, w: Any, ct: Any) -> Any:
+            total = n.zeros_like(w)
+            n.add.at(total, i, ct)
+            return total
+        return gradient
+
+    def torch_embedding(t: ModuleType) -> Callable[..., Any]:
+        return lambda i, w, ct: t.ops.aten.embedding_dense_backward(ct, i, w.shape[0], -1, False)
+
+    tokens = rng.integers(0, 8192, 4096).astype(np.int32)
+    yield Row("embedding gradient", {"i": tokens, "w": normal(8192, 256),
+                                     "ct_out": normal(4096, 256)},
+              rlx.nn.embedding, numpy_embedding, torch_embedding,
+              lambda j: lambda i, w, ct: j.numpy.zeros_like(w).at[i].add(ct), wrt=("w",))
