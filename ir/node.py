@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, DTypeError, RLXError, ShapeError
-from rlx_py.ir.types import DType, TensorType, TupleType, Type, check_size
+from rlx_py.ir.types import DType, Precision, TensorType, TupleType, Type, check_size
 
 if TYPE_CHECKING:
     from rlx_py.ir.index import Index
@@ -29,6 +29,7 @@ EvalRule = Callable[..., Any]
 VJPRule = Callable[["Node", Cotangent, Chain], Sequence["Node | None"]]
 JVPRule = Callable[["Node", Sequence["Node | None"], Chain], Any]
 DecomposeRule = Callable[..., Any]
+BatchRule = Callable[["Node", Sequence["Node"], Sequence[bool]], "Node"]
 # A coroutine that returns the value of the node at the index it was asked for. It yields
 #   (input position, index[, guard])   and is sent the value there (0 where the guard is false)
 #   ("dynamic", value, extent)         and is sent the value as an Index, clamped to 0 … extent − 1
@@ -52,9 +53,11 @@ class Op:
     decompose(*inputs, **attrs)             Node, or a tuple of Nodes for a tuple result
     element(node, index)                    value at an index, by index push-down (fusable)
     kernel                                  loops of an op whose result must be stored
+    batch(node, inputs, batched)            the op where inputs marked so have a new first axis
     differentiable                          False: the derivative is zero by definition
     cost                                    scalar operations an element takes, for recomputation
     version                                 counts changes of meaning; files name the one they mean
+    precision                               under autocast; None: that of what it is made of
     """
 
     name: str
@@ -65,9 +68,11 @@ class Op:
     decompose: DecomposeRule | None = None
     element: ElementRule | None = None
     kernel: KernelRule | None = None
+    batch: BatchRule | None = None
     differentiable: bool = True
     cost: int = 0
     version: int = 1
+    precision: Precision | None = None
 
     def __repr__(self) -> str:
         return self.name
@@ -138,15 +143,8 @@ class Node:
     loc: Location | None
     origin: Node | None
 
-    def __init__(
-        self,
-        op: Op,
-        inputs: tuple[Node, ...],
-        attrs: Mapping[str, Any],
-        type: Type,
-        loc: Location | None,
-        origin: Node | None,
-    ) -> None:
+    def __init__(self, op: Op, inputs: tuple[Node, ...], attrs: Mapping[str, Any], type: Type,
+                 loc: Location | None, origin: Node | None) -> None:
         self.op, self.inputs, self.attrs, self.type = op, inputs, attrs, type
         self.loc, self.origin = loc, origin
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from math import prod
 from typing import Any
 
@@ -109,6 +110,15 @@ def promote(a: DType, b: DType) -> DType:
     if signed.bits > unsigned.bits:
         return signed
     return i32 if unsigned.bits < 32 else i64
+
+
+class Precision(Enum):
+    """What mixed precision does with an op's floats: a product takes and gives narrow ones; a sum
+    or a steep function wide ones; what moves, picks or adds a few values follows its inputs."""
+
+    NARROW = "narrow"
+    NEUTRAL = "neutral"
+    WIDE = "wide"
 
 
 @dataclass(frozen=True)

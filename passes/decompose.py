@@ -12,7 +12,7 @@ from rlx_py.passes.activity import carries_derivative
 
 def decompose(graph: Graph, keep: Iterable[Op | str] = ()) -> Graph:
     """Expand composite ops until only primitives and the ops to keep remain."""
-    kept = frozenset(_op(k) for k in keep)
+    kept = frozenset(named_op(k) for k in keep)
     return rebuild(graph, lambda n: None if n.op in kept else expanded(n))
 
 
@@ -39,7 +39,8 @@ def expand_active(graph: Graph, wrt: Iterable[Node], lacks_rule: Callable[[Op], 
     return rebuild(graph, expand)
 
 
-def _op(name: Op | str) -> Op:
+def named_op(name: Op | str) -> Op:
+    """The op of a name, or a typed error."""
     if isinstance(name, Op):
         return name
     if name not in OPS:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import reduce
+from math import inf
 from typing import Protocol
 
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Node
-from rlx_py.ir.ops.elementwise import ADD, DIV, MIN, MUL, SQRT, cast, fill
+from rlx_py.ir.ops.compare import AND, LT
+from rlx_py.ir.ops.elementwise import ABS, ADD, DIV, MIN, MUL, SELECT, SQRT, cast, fill
 from rlx_py.ir.ops.families import add_all
 from rlx_py.ir.ops.movement import spread
-from rlx_py.ir.ops.reduce import total
+from rlx_py.ir.ops.reduce import ALL, total
 from rlx_py.ir.types import DType, f32, f64, i64
 from rlx_py.passes.simplify import simplify
 from rlx_py.passes.vjp import value_and_grad
@@ -31,32 +34,94 @@ class Optimizer(Protocol):
         """
 
 
+class LossScale(Protocol):
+    """What `train_step` asks of a loss scale; what it keeps becomes state of the graph."""
+
+    def current(self, graph: Graph) -> Node:
+        """The factor (f32 scalar) of the loss in this step."""
+
+    def advance(self, graph: Graph, scale: Node, is_finite: Node) -> None:
+        """Give the next states, by whether every gradient of this step was finite."""
+
+
 def train_step(graph: Graph, of: str, optimizer: Optimizer, clip_norm: float | None = None,
-               frozen: Iterable[str] = (),
-               groups: Mapping[str, Optimizer] | None = None) -> Graph:
+               frozen: Iterable[str] = (), groups: Mapping[str, Optimizer] | None = None,
+               loss_scale: LossScale | None = None) -> Graph:
     """The graph with its params' updates: outputs as before, params and state replaced by a step.
 
     `of` is the scalar loss. `frozen` holds names of params that stay, or patterns ("embed.*");
     `groups` maps names or patterns to optimisers of their own (the first match counts). With
     `clip_norm` the gradients of all trained params are scaled so that their joint 2-norm is at most
-    that. The step counter is the state "step". Raises ArgumentError and the errors of `grad`.
+    that. The step counter is the state "step". With `loss_scale` gradients are those of the scaled
+    loss, divided by the scale before they are clipped; a step in which one is not finite leaves the
+    trained params, the optimisers' state and the counter as they were. Raises ArgumentError and the
+    errors of `grad`.
     """
     if clip_norm is not None and not clip_norm > 0:
         raise ArgumentError(f"clip_norm must be positive, not {clip_norm}")
     chosen = _assigned(graph, optimizer, frozen, groups or {})
-    both = value_and_grad(graph, of, list(chosen))
-    made = [n for k, n in both.outputs.items() if k not in graph.outputs]
-    outputs = {k: both.outputs[k] for k in graph.outputs}
-    step = both.derive(outputs, name=f"{graph.name}_step")
+    loss, target, scale = graph, of, None
+    if loss_scale is not None:
+        loss, target = graph.derive(graph.outputs), _free("scaled_loss", graph)
+        scale = loss_scale.current(loss)
+        loss.output(target, _scaled(graph.find_output(of), scale))
+    both = value_and_grad(loss, target, list(chosen))
+    made = [n for k, n in both.outputs.items() if k not in loss.outputs]
+    step = both.derive({k: both.outputs[k] for k in graph.outputs}, name=f"{graph.name}_step")
     count = step.state(_free("step", step), (), i64, 0)
     grads = dict(zip(chosen, made, strict=True))
-    if clip_norm is not None:
-        grads = clipped(grads, clip_norm)
+    if scale is not None:
+        grads = _unscaled(grads, scale)
+    ready = grads if clip_norm is None else clipped(grads, clip_norm)
     for name, rule in chosen.items():
-        param = step.params[name]
-        step.update(name, rule.update(step, name, param, grads[name], count))
+        step.update(name, rule.update(step, name, step.params[name], ready[name], count))
     step.next(count.attrs["name"], ADD(count, fill(count, 1)))
+    if loss_scale is not None and scale is not None:
+        is_finite = all_finite(grads.values())
+        _skip_unless(is_finite, step, chosen, [k for k in step.states if k not in loss.states])
+        loss_scale.advance(step, scale, is_finite)
     return simplify(step)
+
+
+def all_finite(nodes: Iterable[Node]) -> Node:
+    """Whether no element of any is NaN or infinite (bool scalar)."""
+    found = [LT(ABS(n), fill(n, inf)) for n in nodes]
+    each = [ALL(n, axes=tuple(range(n.rank))) if n.rank else n for n in found]
+    return reduce(AND, each)
+
+
+def _wide(dtype: DType) -> DType:
+    return f64 if dtype is f64 else f32
+
+
+def _scaled(loss: Node, scale: Node) -> Node:
+    wide = _wide(loss.dtype)
+    return MUL(cast(loss, wide), spread(cast(scale, wide), loss.shape, ()))
+
+
+def _unscaled(grads: Mapping[str, Node], scale: Node) -> dict[str, Node]:
+    """Gradients times 1/scale, in f32 for the narrow ones."""
+    inverse = DIV(fill(scale, 1), scale)
+    found = {}
+    for name, g in grads.items():
+        wide = _wide(g.dtype)
+        factor = spread(cast(inverse, wide), g.shape, ())
+        found[name] = cast(MUL(cast(g, wide), factor), g.dtype)
+    return found
+
+
+def _skip_unless(done: Node, step: Graph, params: Iterable[str], states: Iterable[str]) -> None:
+    """Params and states keep their values where the step does not count."""
+    for name in params:
+        step.update(name, _chosen(done, step.updates[name], step.params[name]))
+    for name in states:
+        state = step.states[name]
+        if state.next is not None:
+            step.next(name, _chosen(done, state.next, state.node))
+
+
+def _chosen(condition: Node, then: Node, otherwise: Node) -> Node:
+    return SELECT(spread(condition, then.shape, ()), then, otherwise)
 
 
 def clipped(grads: Mapping[str, Node], most: float) -> dict[str, Node]:
@@ -95,6 +160,6 @@ def _assigned(graph: Graph, optimizer: Optimizer, frozen: Iterable[str],
 
 
 def _free(name: str, graph: Graph) -> str:
-    while name in graph.leaves:
+    while name in graph.leaves or name in graph.outputs:
         name = f"optimizer_{name}"
     return name

@@ -276,6 +276,9 @@ from rlx_py.ir.types import (
 from rlx_py.ir.verify import (
     verify,
 )
+from rlx_py.passes.autocast import (
+    autocast,
+)
 from rlx_py.passes.check import (
     check_grads,
 )
@@ -340,6 +343,7 @@ __all__ = [
     "argsort",
     "array_split",
     "astype",
+    "autocast",
     "avg_pool2d",
     "bf16",
     "binary_cross_entropy",

@@ -13,6 +13,7 @@ ARGUMENTS = {
     "second_order.py": ["--tasks", "1", "--samples", "3"],
     "train_options.py": ["--steps", "40"],
     "export_mlp.py": ["--epochs", "2"],
+    "mixed_precision.py": ["--epochs", "4"],
 }
 PRINTS = {
     "checks.py": ["agree with central differences", "wrong gradient: order 1", "checks.py:",
@@ -23,6 +24,7 @@ PRINTS = {
                     "finite:   None"],
     "hessian_vector.py": ["largest eigenvalue"],
     "linear_regression.py": ["largest difference"],
+    "mixed_precision.py": ["f32: loss", "bf16: loss", "steps skipped, loss scale"],
     "save_load.py": ['graph "scaled"', "same bits"],
     "second_order.py": ["worst relative error"],
     "train_digits.py": ["mlp: mean test accuracy 0.", "cnn: mean test accuracy 0.", "us a step"],

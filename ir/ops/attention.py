@@ -32,7 +32,7 @@ from rlx_py.ir.ops.scores import (
     scores,
 )
 from rlx_py.ir.ops.softmax import normalised, shifted_exponentials
-from rlx_py.ir.types import TensorType, TupleType, Type
+from rlx_py.ir.types import Precision, TensorType, TupleType, Type
 
 # ---- types -----------------------------------------------------------------------------------
 
@@ -178,5 +178,7 @@ def _flash_vjp(node: Node, ct: Sequence[Node | None], chain: Chain) -> Sequence[
                                                       **node.attrs))
 
 
-ATTENTION = composite("attention", _infer, _attention, vjp=_vjp)
-FLASH_ATTENTION = composite("flash_attention", _infer_flash, _flash, vjp=_flash_vjp)
+# Inside, scores and softmax are computed in the compute type.
+ATTENTION = composite("attention", _infer, _attention, vjp=_vjp, precision=Precision.NARROW)
+FLASH_ATTENTION = composite("flash_attention", _infer_flash, _flash, vjp=_flash_vjp,
+                            precision=Precision.NARROW)

@@ -34,7 +34,7 @@ from rlx_py.ir.ops.spatial import (
     per_axis,
 )
 from rlx_py.ir.ops.windows import WINDOWS, window_count
-from rlx_py.ir.types import TensorType, Type
+from rlx_py.ir.types import Precision, TensorType, Type
 
 Sizes = tuple[int, ...]
 MOST_PADDED = 1.3  # products of a padded correlation to useful ones up to which it is faster
@@ -229,13 +229,15 @@ def _bilinear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> 
                     None if tb is None else make(node.op, (a, tb), node.attrs)])
 
 
-CONV: Op = composite("conv", _infer_conv, _conv, vjp=_conv_vjp, jvp=_bilinear_jvp)
+# Products, whatever loops compute them: those of depthwise convolution hold no CONTRACT.
+CONV: Op = composite("conv", _infer_conv, _conv, vjp=_conv_vjp, jvp=_bilinear_jvp,
+                     precision=Precision.NARROW)
 CONV_BACKWARD_INPUT: Op = composite(
     "conv_backward_input", _infer_backward_input, _conv_backward_input, vjp=_backward_input_vjp,
-    jvp=_bilinear_jvp)
+    jvp=_bilinear_jvp, precision=Precision.NARROW)
 CONV_BACKWARD_WEIGHT: Op = composite(
     "conv_backward_weight", _infer_backward_weight, _conv_backward_weight,
-    vjp=_backward_weight_vjp, jvp=_bilinear_jvp)
+    vjp=_backward_weight_vjp, jvp=_bilinear_jvp, precision=Precision.NARROW)
 
 
 # ---- public ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Apply, Expr
 from rlx_py.ir.node import OPS, Ask, Chain, Node, Op, make, register
-from rlx_py.ir.types import DType, TensorType, Type
+from rlx_py.ir.types import DType, Precision, TensorType, Type
 
 Array = np.ndarray[Any, Any]
 # The partial derivative by one input: a Node, 1 or −1 (never multiplied), or None for 0.
@@ -157,10 +157,11 @@ def composite(
     *,
     vjp: Any = None,
     jvp: Any = None,
+    precision: Precision | None = None,
 ) -> Op:
     """An op defined by its decomposition.
 
     Its derivative is that of the decomposition, unless it brings a VJP that emits a …Backward op
     (itself a composite, so it differentiates again).
     """
-    return register(Op(name, infer, None, vjp, jvp, decompose=decompose))
+    return register(Op(name, infer, None, vjp, jvp, decompose=decompose, precision=precision))
