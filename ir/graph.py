@@ -26,6 +26,7 @@ from rlx_py.ir.parse import parse_graph
 from rlx_py.ir.query import draw_graph
 from rlx_py.ir.serialize import load_graph, save_graph
 from rlx_py.ir.text import show
+from rlx_py.ir.tree import Nesting
 from rlx_py.ir.types import TensorType, TupleType, as_dtype, as_shape, f32
 
 
@@ -76,6 +77,7 @@ class Graph:
         self.states: dict[str, State] = {}
         self.updates: dict[str, Node] = {}  # next values of params
         self.outputs: dict[str, Node] = {}
+        self.nesting: Nesting | None = None  # of the traced function it was made from
 
     # ---- building ------------------------------------------------------------------------------
 
@@ -222,6 +224,7 @@ class Graph:
         }
         fresh.updates = dict(self.updates if updates is None else updates)
         fresh.outputs = dict(outputs)
+        fresh.nesting = self.nesting
         return fresh
 
     def map_roots(self, function: Callable[[Node], Node]) -> Graph:

@@ -306,6 +306,10 @@ from rlx_py.passes.vjp import (
     value_and_grad,
     vjp,
 )
+from rlx_py.tracing import (
+    spec,
+    trace,
+)
 
 bool = bool_
 sigmoid = logistic
@@ -507,6 +511,7 @@ __all__ = [
     "softmax_cross_entropy",
     "softplus",
     "sort",
+    "spec",
     "split",
     "sqrt",
     "square",
@@ -524,6 +529,7 @@ __all__ = [
     "tensordot",
     "tile",
     "top_k",
+    "trace",
     "train_step",
     "transpose",
     "tri",

@@ -27,6 +27,7 @@ PRINTS = {
     "mixed_precision.py": ["f32: loss", "bf16: loss", "steps skipped, loss scale"],
     "save_load.py": ['graph "scaled"', "same bits"],
     "second_order.py": ["worst relative error"],
+    "trace_nested.py": ["layers.0.w", "(1, 32)"],
     "train_digits.py": ["mlp: mean test accuracy 0.", "cnn: mean test accuracy 0.", "us a step"],
     "train_options.py": ["an optimiser and a schedule of your own", "unchanged ['embed.table']"],
 }
