@@ -38,7 +38,7 @@ def main() -> None:
 
     g = rlx.trace(model, params, x, y)
     print("params:", ", ".join(g.params))
-    gradient = rlx.compile(rlx.value_and_grad(g, of="loss"))
+    gradient: Any = rlx.compile(rlx.value_and_grad(g, of="loss"))
     out = gradient(params, x, y)
     print("gradient of layers[0]['w']:", out.grad["layers"][0]["w"].shape)
 

@@ -82,7 +82,7 @@ class NestedExecutable(Executable):
         """Outputs by name, put back into the nesting of the result and of the params."""
         own, result = self.nesting.result_names, self.nesting.result
         whole = set(own) <= set(found)
-        value = result.build([found[k] for k in own]) if whole else None
+        value: Any = result.build([found[k] for k in own]) if whole else None
         if whole and len(found) == len(own):
             return value
         nested: dict[str, Any] = {}
