@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from rlx_py.ir.graph import Graph
+from rlx_py.ir.node import Location
 
 Array = np.ndarray[Any, Any]
 
@@ -27,6 +28,21 @@ class Cost:
     kernels: int
 
 
+@dataclass(frozen=True)
+class KernelTime:
+    """What one kernel takes in a call.
+
+    seconds: the least of several calls. sources: the user's lines (file, number) it computes.
+    flops, bytes_moved: as in `Cost`.
+    """
+
+    name: str
+    seconds: float
+    sources: tuple[Location, ...]
+    flops: int
+    bytes_moved: int
+
+
 class Runner(Protocol):
     """A graph that can be run on checked arrays."""
 
@@ -35,6 +51,15 @@ class Runner(Protocol):
 
     def cost(self) -> Cost:
         """What one call takes."""
+
+
+@runtime_checkable
+class TimedRunner(Runner, Protocol):
+    """A runner that can time its kernels one by one."""
+
+    def kernel_times(self, arrays: dict[str, Array], out: dict[str, Array]
+                     ) -> tuple[KernelTime, ...]:
+        """Run several times, as `run`, and time each kernel, in their order."""
 
 
 class Backend(Protocol):

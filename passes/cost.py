@@ -2,28 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rlx_py.ir.copying import walk
-from rlx_py.ir.kernel import Apply, Buffer, For, Let, Load, Program, Scope, Set, Stmt, Store, Tile
+from rlx_py.ir.index import Index, Var, substitute
+from rlx_py.ir.kernel import (
+    Apply,
+    Buffer,
+    Const,
+    For,
+    If,
+    IndexValue,
+    Let,
+    Load,
+    Local,
+    Program,
+    Scope,
+    Set,
+    Stmt,
+    Store,
+    Tile,
+    Value,
+)
 
 
 def flops(program: Program) -> int:
-    """Scalar arithmetic of one run; a multiply-add of a product counts two."""
-    return sum(_flops(k.body) for k in program.kernels)
+    """Scalar arithmetic of one run; a multiply-add of a product counts two.
+
+    What stands under a condition counts where that holds, or always if it depends on data.
+    """
+    return sum(_flops(k.body, {}) for k in program.kernels)
 
 
-def _flops(body: Iterable[Stmt]) -> int:
+def _flops(body: Iterable[Stmt], at: Mapping[Var, Index]) -> int:
     total = 0
+    known: dict[Local, int] = {}
     for s in body:
+        if isinstance(s, Let):
+            _learn(known, s, at)
         if isinstance(s, For):
-            total += s.var.extent * _flops(s.body)
+            if any(isinstance(x, If) for x in walk(s.body)):
+                total += sum(_flops(s.body, {**at, s.var: Index(i)}) for i in range(s.var.extent))
+            else:
+                total += s.var.extent * _flops(s.body, at)
+        elif isinstance(s, If):
+            total += _flops(s.body, at) if _number(known, s.condition) != 0 else 0
         elif isinstance(s, Tile):
             total += 2 * s.rows * s.cols * s.depth
         elif (isinstance(s, Let) and isinstance(s.expr, Apply)) or (
                 isinstance(s, Set) and s.combine):
             total += 1
     return total
+
+
+def _learn(known: dict[Local, int], s: Let, at: Mapping[Var, Index]) -> None:
+    """A local's value where loop variables give it: an index, or a comparison of two."""
+    if isinstance(s.expr, IndexValue):
+        index = substitute(s.expr.index, at)
+        if not index.terms:
+            known[s.local] = index.const
+    elif isinstance(s.expr, Apply) and s.expr.op in ("lt", "eq"):
+        a, b = (_number(known, x) for x in s.expr.args)
+        if a is not None and b is not None:
+            known[s.local] = a < b if s.expr.op == "lt" else a == b
+
+
+def _number(known: Mapping[Local, int], value: Value) -> int | None:
+    if not isinstance(value, Const):
+        return known.get(value.local)
+    return None if value.dtype.is_float else int(value.value)
 
 
 def bytes_moved(program: Program) -> int:

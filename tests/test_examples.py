@@ -25,6 +25,7 @@ PRINTS = {
     "hessian_vector.py": ["largest eigenvalue"],
     "linear_regression.py": ["largest difference"],
     "mixed_precision.py": ["f32: loss", "bf16: loss", "steps skipped, loss scale"],
+    "profile.py": ["kernels\n", "GFLOP/s", "profile.py:", "% of ", "  line "],
     "save_load.py": ['graph "scaled"', "same bits"],
     "second_order.py": ["worst relative error"],
     "trace_nested.py": ["layers.0.w", "(1, 32)"],

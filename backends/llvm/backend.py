@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from rlx_py.backends.base import Array, Cost
+from rlx_py.backends.base import Array, Cost, KernelTime
 from rlx_py.backends.llvm.jit import CompiledProgram, compile_program
 from rlx_py.backends.llvm.layout import arena_bytes
 from rlx_py.backends.llvm.targets import Target, host, tile_target
+from rlx_py.backends.llvm.timing import kernel_times
 from rlx_py.ir.config import CONFIG
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.kernel import Program
@@ -50,6 +51,11 @@ class CpuRunner:
     def run(self, arrays: dict[str, Array], out: dict[str, Array]) -> None:
         """One foreign call."""
         self.compiled.run(arrays, out)
+
+    def kernel_times(self, arrays: dict[str, Array], out: dict[str, Array]
+                     ) -> tuple[KernelTime, ...]:
+        """Each kernel compiled as a function of its own, on the values that those before left."""
+        return kernel_times(self.compiled, arrays, out)
 
     def cost(self) -> Cost:
         """Counted from the loops."""

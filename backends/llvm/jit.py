@@ -40,11 +40,12 @@ class CompiledProgram:
                  parallel_for: int, threads: int) -> None:
         self.program, self.text, self.threads = program, text, threads
         in_place = {p.buffer for p in program.inputs}
-        self.run = NativeStep(
+        self.step = NativeStep(
             program.name, engine.get_function_address("step"), [p.name for p in program.inputs],
             [(p.name, p.buffer in in_place) for p in (*program.outputs, *program.updates)],
             arena_bytes(program, threads), parallel_for, threads, engine,
-        ).run
+        )
+        self.run = self.step.run
 
 
 # Code in use, by what it was made from.
@@ -64,12 +65,13 @@ def compile_program(
     text = str(emit_module(program, target))
     engine = _ENGINES.get((target, text)) if cache else None
     if engine is None:
-        engine = _ENGINES[target, text] = _engine(text, target)
+        engine = _ENGINES[target, text] = new_engine(text, target)
     team = team_size(threads) if is_parallel(program) else 1
     return CompiledProgram(program, engine, text, parallel_for(team), team)
 
 
-def _engine(text: str, target: Target) -> llvm.ExecutionEngine:
+def new_engine(text: str, target: Target) -> llvm.ExecutionEngine:
+    """The machine code of a module's text."""
     generator = machine(target)
     engine = llvm.create_mcjit_compiler(optimized(text, generator), generator)
     engine.finalize_object()

@@ -34,13 +34,13 @@ class NativeStep:
         self._inputs, self._keep = inputs, keep
         self._out = [(len(inputs) + n, name) for n, (name, in_place) in enumerate(written)
                      if not in_place]
-        self._free: list[_Call] = []
+        self._free: list[Call] = []
         self._lock = threading.Lock()
 
     def run(self, arrays: dict[str, Array], out: dict[str, Array]) -> None:
         """Fill `out` from `arrays`, both C-contiguous, of the right types and shapes."""
         with self._lock:
-            call = self._free.pop() if self._free else _Call(self)
+            call = self._free.pop() if self._free else Call(self)
         slots = call.slots
         if not may_use_threads():
             slots[self.count + 1] = 0
@@ -60,8 +60,19 @@ class NativeStep:
         if status:
             raise BackendError(f"{self.name}: the compiled step stopped with {status}")
 
+    def bind(self, arrays: dict[str, Array], out: dict[str, Array]) -> Call:
+        """An argument struct and arena apart from those of `run`. It keeps no array alive."""
+        call = Call(self)
+        if not may_use_threads():
+            call.slots[self.count + 1] = 0
+        for n, name in enumerate(self._inputs):
+            call.slots[n] = address_of(arrays[name])
+        for n, name in self._out:
+            call.slots[n] = address_of(out[name])
+        return call
 
-class _Call:
+
+class Call:
     """Arena and argument struct of one caller at a time."""
 
     def __init__(self, step: NativeStep) -> None:

@@ -19,16 +19,38 @@ ALIGN = 64
 
 def emit_module(program: Program, target: Target, name: str = "step") -> ll.Module:
     """The module of a program; its one public symbol is int32_t name(Step*), see layout."""
+    return _module(program, target, {name: program.kernels})
+
+
+def emit_pieces(program: Program, target: Target) -> ll.Module:
+    """A program in pieces: int32_t piece0(Step*) runs its first kernel, piece1 its second, …
+
+    One more after the last runs nothing.
+    """
+    pieces: dict[str, tuple[Kernel, ...]] = {
+        f"piece{n}": (k,) for n, k in enumerate(program.kernels)}
+    return _module(program, target, {**pieces, f"piece{len(pieces)}": ()})
+
+
+def _module(program: Program, target: Target, entries: dict[str, tuple[Kernel, ...]]) -> ll.Module:
     module = ll.Module("program")  # a user's name may hold a line break, which ends the comment
     module.triple, module.data_layout = target.triple, data_layout(target)
     unit = Unit(module, target, program)
-    kind = ll.FunctionType(I32, [PTR])
-    entry = ll.Function(module, kind, name)
+    known: dict[Kernel, Canonical] = {}
+    for name, kernels in entries.items():
+        _entry(unit, name, kernels, known)
+    return module
+
+
+def _entry(unit: Unit, name: str, kernels: tuple[Kernel, ...], known: dict[Kernel, Canonical]
+           ) -> None:
+    """A public function that runs kernels."""
+    program = unit.program
+    entry = ll.Function(unit.module, ll.FunctionType(I32, [PTR]), name)
     entry.attributes.add("nounwind")
     b = ll.IRBuilder(entry.append_basic_block("entry"))
     places = _Places(unit, b, entry.args[0])
-    known: dict[Kernel, Canonical] = {}
-    for kernel in program.kernels:
+    for kernel in kernels:
         template = kernel.template or kernel
         canonical = known.get(template)
         if canonical is None:
@@ -41,7 +63,6 @@ def emit_module(program: Program, target: Target, name: str = "step") -> ll.Modu
             function = unit.kernels[key] = _kernel_function(unit, kernel, shared, apart)
         b.call(function, [entry.args[0], *(places.pointer(x) for x in shared)])
     b.ret(I32(0))
-    return module
 
 
 class _Places:
