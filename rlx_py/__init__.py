@@ -306,6 +306,9 @@ from rlx_py.passes.vjp import (
     value_and_grad,
     vjp,
 )
+from rlx_py.passes.vmap import (
+    vmap,
+)
 from rlx_py.tracing import (
     spec,
     trace,
@@ -543,6 +546,7 @@ __all__ = [
     "vdot",
     "verify",
     "vjp",
+    "vmap",
     "where",
     "xlogy",
     "zeros",

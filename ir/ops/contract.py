@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, register
+from rlx_py.ir.ops.batching import Flags, moved
 from rlx_py.ir.ops.families import Array, add_all, quiet
 from rlx_py.ir.ops.movement import permuted
 from rlx_py.ir.stored import ContractDims, ContractRule
@@ -92,5 +93,18 @@ def _contract_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> 
                     None if tb is None else CONTRACT(a, tb, **node.attrs)])
 
 
+def _contract_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+    """A batch axis of both sides is one of the product's; that of one side is a free axis."""
+    left, right = (1 if is_batched else 0 for is_batched in batched)
+    batch, contract = (
+        (tuple(i + left for i in a), tuple(i + right for i in b))
+        for a, b in (node.attrs["batch"], node.attrs["contract"]))
+    if all(batched):
+        return CONTRACT(*inputs, batch=((0, *batch[0]), (0, *batch[1])), contract=contract)
+    d = _node_dims(node)
+    place = len(d.a_batch) + (0 if batched[0] else len(d.a_free))
+    return moved(CONTRACT(*inputs, batch=batch, contract=contract), place, 0)
+
+
 CONTRACT = register(Op("contract", _infer_contract, quiet(_eval_contract), _contract_vjp,
-                       _contract_jvp, kernel=ContractRule(_node_dims)))
+                       _contract_jvp, kernel=ContractRule(_node_dims), batch=_contract_batch))

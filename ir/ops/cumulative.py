@@ -12,6 +12,7 @@ from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.index import Index, as_index
 from rlx_py.ir.kernel import Apply, Value
 from rlx_py.ir.node import Chain, Node, Op, register
+from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.elementwise import MUL
 from rlx_py.ir.ops.families import Array, add_all, composite, linear, quiet
@@ -95,7 +96,7 @@ def _cumsum_backward(ct: Node, *, axis: int, exclusive: bool, reverse: bool) -> 
 CUMSUM_BACKWARD = composite("cumsum_backward", _infer_cumulative, _cumsum_backward)
 CUMSUM = linear("cumsum", _infer_cumulative, _accumulated(np.add, 0),
                 lambda node, ct: CUMSUM_BACKWARD(ct, **node.attrs),
-                kernel=_cumulative_loops("add", 0))
+                kernel=_cumulative_loops("add", 0), batch=along_axis)
 
 # ---- linear recurrence -----------------------------------------------------------------------
 
@@ -157,7 +158,7 @@ def _recurrence_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -
 
 LINEAR_RECURRENCE = register(Op(
     "linear_recurrence", _infer_recurrence, quiet(_eval_recurrence), _recurrence_vjp,
-    _recurrence_jvp, kernel=LoopRule(_recurrence_loops)))
+    _recurrence_jvp, kernel=LoopRule(_recurrence_loops), batch=along_axis))
 
 # ---- cumulative product ----------------------------------------------------------------------
 
@@ -190,4 +191,4 @@ def _cumprod_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> N
 
 CUMPROD = register(Op(
     "cumprod", _infer_cumulative, _accumulated(np.multiply, 1), _cumprod_vjp, _cumprod_jvp,
-    kernel=_cumulative_loops("mul", 1)))
+    kernel=_cumulative_loops("mul", 1), batch=along_axis))

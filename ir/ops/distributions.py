@@ -55,6 +55,13 @@ def seeded(seed: int) -> np.ndarray[Any, Any]:
     return np.array([words >> 32, words & 0xFFFFFFFF], np.uint32)
 
 
+def _single(key: Any) -> Node:
+    node = as_node(key)
+    if node.dtype is not u32 or node.shape != (2,):
+        raise DTypeError(f"a key is u32[2], not {node.type}")
+    return node
+
+
 @located
 def key(seed: int) -> Node:
     """A key (u32[2]) from an integer of at most 64 bits."""
@@ -66,7 +73,7 @@ def split(key: Any, num: int = 2) -> Node:
     """`num` independent keys, u32[num, 2]: index or unpack it."""
     if isinstance(num, bool) or not isinstance(num, int | np.integer) or num < 0:
         raise ArgumentError(f"a number of keys is a non-negative integer, not {num!r}")
-    return RANDOM_KEYS(as_node(key), iota((int(num),), 0, u32))
+    return RANDOM_KEYS(_single(key), iota((int(num),), 0, u32))
 
 
 @located
@@ -78,7 +85,7 @@ def fold_in(key: Any, data: Any) -> Node:
         node = as_node(data)
     if not node.dtype.is_int or node.rank:
         raise DTypeError(f"what is folded in is an integer, not {node.type}")
-    return RANDOM_KEYS(as_node(key), convert(node, u32))
+    return RANDOM_KEYS(_single(key), convert(node, u32))
 
 
 @located
@@ -99,18 +106,18 @@ def key_state(g: Graph, seed: int = 0, name: str = "key") -> Node:
 @located
 def bits(key: Any, shape: Any = (), dtype: Any = u32) -> Node:
     """Random bits: u32, or i64 for 64 of them. Integers of every value are equally likely."""
-    return RANDOM_BITS(as_node(key), shape=as_shape(shape), dtype=as_dtype(dtype))
+    return RANDOM_BITS(_single(key), shape=as_shape(shape), dtype=as_dtype(dtype))
 
 
 def _unit(key: Any, shape: tuple[int, ...], dtype: DType) -> Node:
     """Uniform on [0, 1): as many bits as the mantissa has, so that no value is rounded."""
     require_float("uniform", dtype)
     if dtype is f64:
-        drawn = RANDOM_BITS(as_node(key), shape=shape, dtype=i64)
+        drawn = RANDOM_BITS(_single(key), shape=shape, dtype=i64)
         mantissa = AND(SHR(drawn, fill(drawn, 12)), fill(drawn, 2**52 - 1))
         return SUB(BITCAST(OR(mantissa, fill(drawn, 0x3FF << 52)), dtype=f64),
                    broadcast_to(constant(1.0, f64), shape))
-    drawn = RANDOM_BITS(as_node(key), shape=shape, dtype=u32)
+    drawn = RANDOM_BITS(_single(key), shape=shape, dtype=u32)
     kept = MANTISSA[dtype.name]
     # The top bits of a mantissa of 23: a number of [1, 2) in f32, less 1.
     top = AND(SHR(drawn, fill(drawn, 9)), fill(drawn, (1 << 23) - (1 << 23 - kept)))

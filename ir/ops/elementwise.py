@@ -15,6 +15,7 @@ from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Bitcast, Cast, Expr
 from rlx_py.ir.node import Ask, Chain, Node, Op, register
+from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.ops.compare import AND, EQ, GE, GT, LT, NOT, OR
 from rlx_py.ir.ops.constant import scalar_of
 from rlx_py.ir.ops.families import (
@@ -62,7 +63,7 @@ def _select_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> No
 
 
 SELECT = register(Op("select", _infer_select, eval=np.where, vjp=_select_vjp, jvp=_select_jvp,
-                     element=scalar_element))
+                     element=scalar_element, batch=unchanged))
 
 
 def convert_array(x: Any, dtype: DType) -> Array:
@@ -101,7 +102,7 @@ def _cast_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Any, E
 
 
 CAST = register(Op("cast", _infer_cast, lambda x, *, dtype: convert_array(x, dtype),
-                   _cast_vjp, _cast_jvp, element=_cast_element))
+                   _cast_vjp, _cast_jvp, element=_cast_element, batch=unchanged))
 
 
 def cast(node: Node, dtype: DType) -> Node:
@@ -121,7 +122,7 @@ def _bitcast_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Any
 
 BITCAST = register(Op("bitcast", _infer_bitcast,
                       lambda x, *, dtype: np.asarray(x).view(dtype.numpy),
-                      element=_bitcast_element, differentiable=False))
+                      element=_bitcast_element, batch=unchanged, differentiable=False))
 
 
 def _identity_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
@@ -129,7 +130,7 @@ def _identity_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Ex
 
 
 STOP_GRADIENT = register(Op("stop_gradient", lambda x: x, lambda x: x, element=_identity_element,
-                            differentiable=False))
+                            batch=unchanged, differentiable=False))
 
 # ---- arithmetic ------------------------------------------------------------------------------
 
@@ -200,7 +201,7 @@ def piecewise(name: str, eval: Callable[..., Any], routes: Sequence[Route]) -> O
         return add_all([None if t is None else route(t, *node.inputs) for route, t in pairs])
 
     return register(Op(name, same_type(name, NUMERIC, None), quiet(eval), vjp, jvp,
-                       element=scalar_element))
+                       element=scalar_element, batch=unchanged))
 
 
 def _winner(g: Node, mine: Node, other: Node, losing: Op) -> Node:

@@ -17,6 +17,7 @@ from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Buffer, Const, Expr, IndexValue, Local, Value
 from rlx_py.ir.node import Node, Op, register
 from rlx_py.ir.ops import factor_gradients as rules
+from rlx_py.ir.ops.batching import batch_solve, unchanged
 from rlx_py.ir.ops.families import Array
 from rlx_py.ir.ops.guards import apply, choose, read, scalar, settle
 from rlx_py.ir.stored import Emitter, LoopRule
@@ -169,7 +170,8 @@ def _cholesky_loops(node: Node, emit: Emitter) -> None:
 
 # The factor L, lower triangular, of L Lᵀ; reads the lower triangle alone.
 CHOLESKY = register(Op("cholesky", _infer_cholesky, each_matrix(np.linalg.cholesky),
-                       rules.cholesky_vjp, rules.cholesky_jvp, kernel=LoopRule(_cholesky_loops)))
+                       rules.cholesky_vjp, rules.cholesky_jvp, kernel=LoopRule(_cholesky_loops),
+                       batch=unchanged))
 
 # ---- solves ----------------------------------------------------------------------------------
 
@@ -211,7 +213,7 @@ def _triangular_loops(node: Node, emit: Emitter) -> None:
 
 TRIANGULAR_SOLVE = register(Op(
     "triangular_solve", _infer_solve, each_matrix(_eval_triangular), rules.triangular_vjp,
-    rules.triangular_jvp, kernel=LoopRule(_triangular_loops)))
+    rules.triangular_jvp, kernel=LoopRule(_triangular_loops), batch=batch_solve))
 
 
 def _solve_loops(node: Node, emit: Emitter) -> None:
@@ -228,7 +230,7 @@ def _solve_loops(node: Node, emit: Emitter) -> None:
 
 
 SOLVE = register(Op("solve", _infer_solve, each_matrix(np.linalg.solve), rules.solve_vjp,
-                    rules.solve_jvp, kernel=LoopRule(_solve_loops)))
+                    rules.solve_jvp, kernel=LoopRule(_solve_loops), batch=batch_solve))
 
 # ---- determinant -----------------------------------------------------------------------------
 
@@ -261,7 +263,8 @@ def _slogdet_loops(node: Node, emit: Emitter) -> None:
 
 
 SLOGDET = register(Op("slogdet", _infer_slogdet, each_matrix(lambda a: tuple(np.linalg.slogdet(a))),
-                      rules.slogdet_vjp, rules.slogdet_jvp, kernel=LoopRule(_slogdet_loops)))
+                      rules.slogdet_vjp, rules.slogdet_jvp, kernel=LoopRule(_slogdet_loops),
+                      batch=unchanged))
 
 # ---- QR --------------------------------------------------------------------------------------
 
@@ -290,7 +293,7 @@ def _qr_loops(node: Node, emit: Emitter) -> None:
 
 
 QR = register(Op("qr", _infer_qr, each_matrix(lambda a: tuple(np.linalg.qr(a))), rules.qr_vjp,
-                 rules.qr_jvp, kernel=LoopRule(_qr_loops)))
+                 rules.qr_jvp, kernel=LoopRule(_qr_loops), batch=unchanged))
 
 # ---- eigenvalues and singular values ---------------------------------------------------------
 
@@ -344,7 +347,7 @@ def _require_finite(a: Array) -> None:
 
 # Eigenvalues, ascending, and eigenvectors (columns); reads the lower triangle alone.
 EIGH = register(Op("eigh", _infer_eigh, each_matrix(_eval_eigh), rules.eigh_vjp, rules.eigh_jvp,
-                   kernel=LoopRule(_eigh_loops)))
+                   kernel=LoopRule(_eigh_loops), batch=unchanged))
 
 
 def _infer_svd(a: TensorType) -> Type:
@@ -375,4 +378,4 @@ def _svd_loops(node: Node, emit: Emitter) -> None:
 
 
 SVD = register(Op("svd", _infer_svd, each_matrix(_eval_svd), rules.svd_vjp, rules.svd_jvp,
-                  kernel=LoopRule(_svd_loops)))
+                  kernel=LoopRule(_svd_loops), batch=unchanged))

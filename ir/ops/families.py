@@ -12,7 +12,8 @@ import numpy as np
 from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Apply, Expr
-from rlx_py.ir.node import OPS, Ask, Chain, Node, Op, make, register
+from rlx_py.ir.node import OPS, Ask, BatchRule, Chain, Node, Op, make, register
+from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.types import DType, Precision, TensorType, Type
 
 Array = np.ndarray[Any, Any]
@@ -99,6 +100,7 @@ def elementwise(
         vjp if partials is not None else None,
         jvp if partials is not None else None,
         element=scalar_element,
+        batch=unchanged,
         differentiable=partials is not None,
         cost=cost or (POLYNOMIAL if tuple(kinds) == ("float",) else 1),
     ))
@@ -135,6 +137,7 @@ def linear(
     eval: Callable[..., Any],
     transpose: Callable[[Node, Node], Node],
     *,
+    batch: BatchRule,
     element: Any = None,
     kernel: Any = None,
 ) -> Op:
@@ -147,7 +150,7 @@ def linear(
         (t,) = tangents
         return None if t is None else make(node.op, (t,), node.attrs)
 
-    return register(Op(name, infer, eval, vjp, jvp, element=element, kernel=kernel))
+    return register(Op(name, infer, eval, vjp, jvp, element=element, kernel=kernel, batch=batch))
 
 
 def composite(
@@ -157,11 +160,13 @@ def composite(
     *,
     vjp: Any = None,
     jvp: Any = None,
+    batch: BatchRule | None = None,
     precision: Precision | None = None,
 ) -> Op:
     """An op defined by its decomposition.
 
     Its derivative is that of the decomposition, unless it brings a VJP that emits a …Backward op
-    (itself a composite, so it differentiates again).
+    (itself a composite, so it differentiates again). So is its batching, without a rule for it.
     """
-    return register(Op(name, infer, None, vjp, jvp, decompose=decompose, precision=precision))
+    return register(Op(name, infer, None, vjp, jvp, decompose=decompose, batch=batch,
+                       precision=precision))

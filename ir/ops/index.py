@@ -18,6 +18,8 @@ from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Cast, Expr, Value
 from rlx_py.ir.node import Ask, Chain, Node, Op, register
+from rlx_py.ir.ops.batch_index import batch_gather, batch_scatter_add
+from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.elementwise import cast
 from rlx_py.ir.ops.families import Array, composite, narrow
 from rlx_py.ir.ops.guards import apply, both, choose, chosen, converted, number, scalar, settle
@@ -131,7 +133,7 @@ def _gather_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> No
 
 
 GATHER = register(Op("gather", _infer_gather, _eval_gather, _gather_vjp, _gather_jvp,
-                     element=_gather_element))
+                     element=_gather_element, batch=batch_gather))
 
 
 def _gathered(idx: TensorType, ct: TensorType, axis: int, size: int) -> TensorType:
@@ -231,7 +233,7 @@ def _scatter_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> N
 
 
 SCATTER_ADD = register(Op("scatter_add", _infer_scatter_add, eval_scatter(np.add.at), _scatter_vjp,
-                          _scatter_jvp, kernel=scatter_loops("add")))
+                          _scatter_jvp, kernel=scatter_loops("add"), batch=batch_scatter_add))
 
 # ---- along an axis, at positions of their own for each line ----------------------------------
 
@@ -274,7 +276,7 @@ def _take_along_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -
 
 
 TAKE_ALONG = register(Op("take_along", _infer_take_along, _eval_take_along, _take_along_vjp,
-                         _take_along_jvp, element=_take_along_element))
+                         _take_along_jvp, element=_take_along_element, batch=along_axis))
 
 
 def _taken(ct: TensorType, axis: int, size: int) -> TensorType:
@@ -349,4 +351,4 @@ def _scatter_along_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain
 
 SCATTER_ADD_ALONG = register(Op(
     "scatter_add_along", _infer_scatter_along, _eval_scatter_along, _scatter_along_vjp,
-    _scatter_along_jvp, kernel=LoopRule(_scatter_along_loops)))
+    _scatter_along_jvp, kernel=LoopRule(_scatter_along_loops), batch=along_axis))

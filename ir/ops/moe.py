@@ -16,6 +16,7 @@ from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.kernel import Apply
 from rlx_py.ir.node import Chain, Node, Op, register, require_float
 from rlx_py.ir.ops.arguments import integer, require_floats, require_shape
+from rlx_py.ir.ops.batch_index import batch_counting_sort
 from rlx_py.ir.ops.compare import GT
 from rlx_py.ir.ops.constant import constant, iota
 from rlx_py.ir.ops.elementwise import DIV, INT_DIV, SELECT, fill
@@ -141,7 +142,8 @@ def _counting_sort_loops(node: Node, emit: Emitter) -> None:
 # Of keys in 0 … size − 1: where each key's rows end, then the row of each element, equal keys in
 # their order. Linear in time and memory, whatever the number of keys.
 COUNTING_SORT = register(Op("counting_sort", _infer_counting_sort, _eval_counting_sort,
-                            kernel=LoopRule(_counting_sort_loops), differentiable=False))
+                            kernel=LoopRule(_counting_sort_loops), batch=batch_counting_sort,
+                            differentiable=False))
 
 
 def _infer_plan(idx: TensorType, *, experts: int) -> Type:

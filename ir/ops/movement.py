@@ -12,6 +12,7 @@ from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.index import ZERO, Index, row_major, unravel
 from rlx_py.ir.kernel import Expr
 from rlx_py.ir.node import OPS, Ask, Chain, Node, Op, make, register
+from rlx_py.ir.ops.batching import Flags, along_axis, over_axes, together, up
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.families import Array, linear
 from rlx_py.ir.ops.guards import both, choose, divides, never, within
@@ -89,9 +90,15 @@ def _reshape_element(node: Node, index: tuple[Index, ...]) -> Asked:
     return (yield (0, tuple(found)))
 
 
+
+def _reshape_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+    return reshaped(inputs[0], (inputs[0].shape[0], *node.shape))
+
+
 RESHAPE = linear(
     "reshape", _infer_reshape, lambda x, *, shape: np.reshape(x, shape),
-    lambda node, ct: reshaped(ct, node.inputs[0].shape), element=_reshape_element)
+    lambda node, ct: reshaped(ct, node.inputs[0].shape), element=_reshape_element,
+    batch=_reshape_batch)
 
 # ---- transpose -------------------------------------------------------------------------------
 
@@ -111,9 +118,15 @@ def _transpose_element(node: Node, index: tuple[Index, ...]) -> Asked:
     return (yield (0, tuple(index[i] for i in inverse(node.attrs["axes"]))))
 
 
+
+def _transpose_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+    return permuted(inputs[0], (0, *up(node.attrs["axes"])))
+
+
 TRANSPOSE = linear(
     "transpose", _infer_transpose, lambda x, *, axes: np.transpose(x, axes),
-    lambda node, ct: permuted(ct, inverse(node.attrs["axes"])), element=_transpose_element)
+    lambda node, ct: permuted(ct, inverse(node.attrs["axes"])), element=_transpose_element,
+    batch=_transpose_batch)
 
 # ---- broadcast -------------------------------------------------------------------------------
 
@@ -142,8 +155,13 @@ def _broadcast_transpose(node: Node, ct: Node) -> Node:
     return make(OPS["reduce_sum"], (ct,), {"axes": rest}) if rest else ct
 
 
+
+def _broadcast_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+    return spread(inputs[0], (inputs[0].shape[0], *node.shape), (0, *up(node.attrs["axes"])))
+
+
 BROADCAST = linear("broadcast", _infer_broadcast, _eval_broadcast, _broadcast_transpose,
-                   element=_broadcast_element)
+                   element=_broadcast_element, batch=_broadcast_batch)
 
 # ---- slice -----------------------------------------------------------------------------------
 
@@ -174,7 +192,13 @@ def _slice_transpose(node: Node, ct: Node) -> Node:
     return padded(ct, constant(0, ct.dtype), start, high, tuple(s - 1 for s in step))
 
 
-SLICE = linear("slice", _infer_slice, _eval_slice, _slice_transpose, element=_slice_element)
+def _slice_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+    start, stop, step = (node.attrs[k] for k in ("start", "stop", "step"))
+    return SLICE(inputs[0], start=(0, *start), stop=(inputs[0].shape[0], *stop), step=(1, *step))
+
+
+SLICE = linear("slice", _infer_slice, _eval_slice, _slice_transpose, element=_slice_element,
+               batch=_slice_batch)
 
 
 def sliced(node: Node, start: Sizes, stop: Sizes, step: Sizes) -> Node:
@@ -264,7 +288,19 @@ def _pad_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node 
                       filled(0, value.tensor) if tv is None else tv), node.attrs)
 
 
-PAD = register(Op("pad", _infer_pad, _eval_pad, _pad_vjp, _pad_jvp, element=_pad_element))
+def _pad_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+    attrs = {k: (0, *node.attrs[k]) for k in ("low", "high", "interior")}
+    if not batched[1]:
+        return make(PAD, inputs, attrs)
+    # Fill values of their own are chosen where a padded mask says so.
+    x, value = together(inputs, batched)
+    inside = make(PAD, (x, constant(0, x.dtype)), attrs)
+    outside = make(PAD, (filled(False, x.tensor.with_dtype(bool_)), constant(True)), attrs)
+    return make(OPS["select"], (outside, spread(value, inside.shape, (0,)), inside), {})
+
+
+PAD = register(Op("pad", _infer_pad, _eval_pad, _pad_vjp, _pad_jvp, element=_pad_element,
+                  batch=_pad_batch))
 
 
 def padded(node: Node, value: Node, low: Sizes, high: Sizes, interior: Sizes) -> Node:
@@ -349,7 +385,8 @@ def _concat_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> No
 
 CONCAT = register(Op(
     "concat", _infer_concat, lambda *xs, axis: np.concatenate(xs, axis), _concat_vjp, _concat_jvp,
-    element=_concat_element, kernel=LoopRule(_concat_loops, lambda node: len(node.inputs) > 3)))
+    element=_concat_element, kernel=LoopRule(_concat_loops, lambda node: len(node.inputs) > 3),
+    batch=along_axis))
 
 # ---- reverse ---------------------------------------------------------------------------------
 
@@ -368,4 +405,4 @@ def _reverse_element(node: Node, index: tuple[Index, ...]) -> Asked:
 
 REVERSE = linear(
     "reverse", _infer_reverse, lambda x, *, axes: np.flip(x, axes),
-    lambda node, ct: make(node.op, (ct,), node.attrs), element=_reverse_element)
+    lambda node, ct: make(node.op, (ct,), node.attrs), element=_reverse_element, batch=over_axes)

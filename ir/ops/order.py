@@ -14,6 +14,7 @@ from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Apply, Bitcast, Buffer, Cast, Expr, IndexValue, Read, Value
 from rlx_py.ir.node import Node, Op, register
+from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.cumulative import others
 from rlx_py.ir.ops.families import Array, narrow
 from rlx_py.ir.ops.guards import apply, choose, converted, read, scalar, settle
@@ -204,4 +205,5 @@ def _build(node: Node, emit: Emitter) -> None:
         (_ranked if short else _distributed)(node, emit)
 
 
-ARGSORT = register(Op("argsort", _infer, _eval, kernel=LoopRule(_build), differentiable=False))
+ARGSORT = register(Op("argsort", _infer, _eval, kernel=LoopRule(_build), batch=along_axis,
+                      differentiable=False))

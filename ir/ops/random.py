@@ -3,20 +3,22 @@
 The generator is that of J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011). It
 counts: element i of an array is a function of the key and of i alone, so that any backend, thread
 or order gives the same bits and nothing is stored. A key is u32[2]. Keys and bits are those of
-jax.random; a key used twice gives the same numbers twice, so split it.
+jax.random; a key used twice gives the same numbers twice, so split it. Under vmap the ops take
+a key for each element of their first axes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.errors import DTypeError
+from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import ZERO, Index, as_index, row_major
 from rlx_py.ir.kernel import Cast, Expr, IndexValue
-from rlx_py.ir.node import Ask, Op, register
+from rlx_py.ir.node import Ask, Node, Op, make, register
+from rlx_py.ir.ops.batching import Flags, repeated, size_of
 from rlx_py.ir.ops.families import Array
 from rlx_py.ir.ops.guards import apply, choose, scalar
 from rlx_py.ir.types import DType, TensorType, Type, as_shape, bool_, i64, u32
@@ -47,14 +49,15 @@ def _word(op: str, a: Expr, b: Expr) -> Expr:
     return apply(op, u32, a, b)
 
 
-def _threefry_at(high: Expr, low: Expr) -> Generator[Ask, Any, tuple[Expr, Expr]]:
-    """The same as scalar code, with the key from input 0."""
+def _threefry_at(lead: tuple[Index, ...], high: Expr, low: Expr
+                 ) -> Generator[Ask, Any, tuple[Expr, Expr]]:
+    """The same as scalar code, with the key from input 0 at some first axes."""
 
     def number(value: int) -> Expr:
         return scalar(value, u32)
 
-    k0 = yield (0, (ZERO,))
-    k1 = yield (0, (as_index(1),))
+    k0 = yield (0, (*lead, ZERO))
+    k1 = yield (0, (*lead, as_index(1)))
     mixed = yield ("let", _word("xor", _word("xor", k0, k1), number(PARITY)))
     schedule = (k0, k1, mixed)
     x = yield ("let", _word("add", high, k0))
@@ -71,32 +74,46 @@ def _threefry_at(high: Expr, low: Expr) -> Generator[Ask, Any, tuple[Expr, Expr]
     return x, y
 
 
-def _check_key(key: TensorType) -> None:
-    if key.dtype is not u32 or key.shape != (2,):
-        raise DTypeError(f"a key is u32[2], not {key}")
+def _check_keys(keys: TensorType, shape: tuple[int, ...]) -> None:
+    """One key, or one for each element of the first axes of a shape."""
+    if keys.dtype is not u32 or keys.shape[-1:] != (2,):
+        raise DTypeError(f"a key is u32[2], not {keys}")
+    if shape[:keys.rank - 1] != keys.shape[:-1]:
+        raise ShapeError(f"keys {keys} do not lie along the first axes of {shape}")
+
+
+def _spread(keys: Array, rank: int) -> Array:
+    """Both words of keys, which then meet arrays of a rank with the first axes of the keys."""
+    words = np.moveaxis(np.asarray(keys), -1, 0)
+    return words.reshape(words.shape + (1,) * (rank - words.ndim + 1))
 
 
 # ---- bits ------------------------------------------------------------------------------------
 
 
 def _infer_bits(key: TensorType, *, shape: tuple[int, ...], dtype: DType) -> Type:
-    _check_key(key)
+    _check_keys(key, shape)
     if dtype not in (u32, i64):
         raise DTypeError(f"bits come as u32 or i64, not {dtype}")
     return TensorType(dtype, as_shape(shape))
 
 
 def _eval_bits(key: Array, *, shape: tuple[int, ...], dtype: DType) -> Array:
-    flat = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.uint64).reshape(shape)
-    x, y = threefry(key, (flat >> np.uint64(32)).astype(np.uint32), flat.astype(np.uint32))
+    own = shape[key.ndim - 1:]
+    flat = np.arange(int(np.prod(own, dtype=np.int64)), dtype=np.uint64).reshape(own)
+    flat = np.broadcast_to(flat, shape)
+    high, low = (flat >> np.uint64(32)).astype(np.uint32), flat.astype(np.uint32)
+    x, y = threefry(_spread(key, len(shape)), high, low)
     if dtype is u32:
         return np.asarray(x ^ y)
     return np.asarray(x.astype(np.uint64) << np.uint64(32) | y).view(np.int64)
 
 
 def _bits_element(node: Any, index: tuple[Index, ...]) -> Asked:
-    flat = row_major(index, node.shape)
-    x, y = yield from _threefry_at(IndexValue(flat // WORD, u32), IndexValue(flat % WORD, u32))
+    lead = node.inputs[0].rank - 1
+    flat = row_major(index[lead:], node.shape[lead:])
+    high, low = IndexValue(flat // WORD, u32), IndexValue(flat % WORD, u32)
+    x, y = yield from _threefry_at(index[:lead], high, low)
     if node.dtype is u32:
         return _word("xor", x, y)
     return _pair(x, y)
@@ -112,30 +129,44 @@ def _cast(value: Expr) -> Expr:
     return Cast(value, i64)  # type: ignore[arg-type]
 
 
+def _batch_bits(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+    return make(node.op, inputs, {**node.attrs, "shape": (inputs[0].shape[0], *node.shape)})
+
+
 RANDOM_BITS = register(Op("random_bits", _infer_bits, _eval_bits, element=_bits_element,
-                          differentiable=False, cost=COST))
+                          batch=_batch_bits, differentiable=False, cost=COST))
 
 # ---- keys ------------------------------------------------------------------------------------
 
 
 def _infer_keys(key: TensorType, counter: TensorType) -> Type:
-    _check_key(key)
+    _check_keys(key, counter.shape)
     if counter.dtype is not u32:
         raise DTypeError(f"a counter is u32, not {counter}")
     return counter.with_shape((*counter.shape, 2))
 
 
 def _eval_keys(key: Array, counter: Array) -> Array:
-    return np.stack(threefry(key, np.zeros_like(counter), counter), -1)
+    return np.stack(threefry(_spread(key, counter.ndim), np.zeros_like(counter), counter), -1)
 
 
 def _keys_element(node: Any, index: tuple[Index, ...]) -> Asked:
     counter = yield (1, index[:-1])
-    x, y = yield from _threefry_at(scalar(0, u32), counter)
+    lead = index[:node.inputs[0].rank - 1]
+    x, y = yield from _threefry_at(lead, scalar(0, u32), counter)
     second = apply("ne", bool_, IndexValue(index[-1], u32), scalar(0, u32))
     return choose(second, y, x, u32)
 
 
+def _batch_keys(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+    (key, counter), size = inputs, size_of(inputs, batched)
+    if not batched[1]:
+        counter = repeated(counter, size)
+    elif not batched[0] and key.rank > 1:
+        key = repeated(key, size)
+    return make(node.op, (key, counter), node.attrs)
+
+
 # A key for each counter: what split and fold_in are made of.
 RANDOM_KEYS = register(Op("random_keys", _infer_keys, _eval_keys, element=_keys_element,
-                          differentiable=False, cost=COST))
+                          batch=_batch_keys, differentiable=False, cost=COST))

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, register
+from rlx_py.ir.ops.batching import over_axes
 from rlx_py.ir.ops.compare import EQ, NE, OR
 from rlx_py.ir.ops.cumulative import CUMPROD
 from rlx_py.ir.ops.elementwise import DIV, MUL, SELECT, cast
@@ -75,7 +76,7 @@ REDUCE_SUM = linear(
     "reduce_sum", reduced("sum", NUMERIC, empty=True),
     quiet(lambda x, *, axes: np.sum(x, axis=axes, dtype=x.dtype)),
     lambda node, ct: widened(ct, node.inputs[0], node.attrs["axes"]),
-    kernel=ReduceRule("add", _literal(0)))
+    kernel=ReduceRule("add", _literal(0)), batch=over_axes)
 
 
 def _other_factors(x: Node, axes: Sizes) -> Node:
@@ -102,7 +103,7 @@ def _prod_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node
 REDUCE_PROD = register(Op(
     "reduce_prod", reduced("prod", NUMERIC, empty=True),
     quiet(lambda x, *, axes: np.prod(x, axis=axes, dtype=x.dtype)), _prod_vjp, _prod_jvp,
-    kernel=ReduceRule("mul", _literal(1))))
+    kernel=ReduceRule("mul", _literal(1)), batch=over_axes))
 
 # ---- extremes --------------------------------------------------------------------------------
 
@@ -147,7 +148,8 @@ def _extreme_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> N
 def _extreme(name: str, combine: str, ufunc: np.ufunc, identity: Callable[[DType], Any]) -> Op:
     return register(Op(
         f"reduce_{name}", reduced(name, NUMERIC, empty=False), _extreme_eval(ufunc, identity),
-        _extreme_vjp, _extreme_jvp, kernel=ReduceRule(combine, identity)))
+        _extreme_vjp, _extreme_jvp, kernel=ReduceRule(combine, identity),
+        batch=over_axes))
 
 
 REDUCE_MAX = _extreme("max", "max", np.maximum, lowest)
@@ -168,7 +170,7 @@ def _position(name: str, combine: str, find: Callable[..., Any],
     return register(Op(
         name, reduced(name, NUMERIC, empty=False, result=i64),
         quiet(lambda x, *, axes: _positions(x, axes, find)),
-        kernel=ReduceRule(combine, identity, arg=True), differentiable=False))
+        kernel=ReduceRule(combine, identity, arg=True), batch=over_axes, differentiable=False))
 
 
 ARGMAX = _position("argmax", "max", np.argmax, lowest)
@@ -180,8 +182,8 @@ ARGMIN = _position("argmin", "min", np.argmin, highest)
 ANY = register(Op(
     "any", reduced("any", ("bool",), empty=True, result=bool_),
     lambda x, *, axes: np.any(x, axis=axes), kernel=ReduceRule("or", _literal(0)),
-    differentiable=False))
+    batch=over_axes, differentiable=False))
 ALL = register(Op(
     "all", reduced("all", ("bool",), empty=True, result=bool_),
     lambda x, *, axes: np.all(x, axis=axes), kernel=ReduceRule("and", _literal(1)),
-    differentiable=False))
+    batch=over_axes, differentiable=False))

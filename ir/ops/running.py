@@ -12,6 +12,7 @@ from rlx_py.ir.errors import DTypeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Apply, Expr, IndexValue
 from rlx_py.ir.node import Chain, Node, Op, register, require_float
+from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.compare import EQ
 from rlx_py.ir.ops.cumulative import LINEAR_RECURRENCE, check_line, others, shifted, step
 from rlx_py.ir.ops.elementwise import EXP, SELECT, SUB, cast, fill
@@ -76,9 +77,9 @@ def _position_loops(better: str) -> LoopRule:
 
 
 CUMARGMAX = register(Op("cumargmax", _infer_position, _eval_position(np.maximum),
-                        kernel=_position_loops("gt"), differentiable=False))
+                        kernel=_position_loops("gt"), batch=along_axis, differentiable=False))
 CUMARGMIN = register(Op("cumargmin", _infer_position, _eval_position(np.minimum),
-                        kernel=_position_loops("lt"), differentiable=False))
+                        kernel=_position_loops("lt"), batch=along_axis, differentiable=False))
 
 # ---- running logsumexp -----------------------------------------------------------------------
 
@@ -137,7 +138,8 @@ def _logsumexp_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) ->
 
 
 CUMLOGSUMEXP = register(Op("cumlogsumexp", _infer_logsumexp, quiet(_eval_logsumexp),
-                           _logsumexp_vjp, _logsumexp_jvp, kernel=LoopRule(_logsumexp_loops)))
+                           _logsumexp_vjp, _logsumexp_jvp, kernel=LoopRule(_logsumexp_loops),
+                           batch=along_axis))
 
 # ---- as users call them ----------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx_py.ir.errors import DTypeError
 from rlx_py.ir.node import Chain, Node, Op, register
+from rlx_py.ir.ops.batch_index import batch_scatter
 from rlx_py.ir.ops.compare import EQ, GE
 from rlx_py.ir.ops.constant import iota
 from rlx_py.ir.ops.elementwise import DIV, MUL, SELECT, cast, fill
@@ -69,7 +70,7 @@ def _set_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node 
 
 
 SCATTER_SET = register(Op("scatter_set", infer_scatter, eval_scatter(_put), _set_vjp, _set_jvp,
-                          kernel=scatter_loops(None)))
+                          kernel=scatter_loops(None), batch=batch_scatter))
 
 # ---- max and min: ties share the gradient evenly ---------------------------------------------
 
@@ -113,9 +114,9 @@ def _extreme_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> N
 
 
 SCATTER_MAX = register(Op("scatter_max", _infer_extreme, eval_scatter(np.maximum.at), _extreme_vjp,
-                          _extreme_jvp, kernel=scatter_loops("max")))
+                          _extreme_jvp, kernel=scatter_loops("max"), batch=batch_scatter))
 SCATTER_MIN = register(Op("scatter_min", _infer_extreme, eval_scatter(np.minimum.at), _extreme_vjp,
-                          _extreme_jvp, kernel=scatter_loops("min")))
+                          _extreme_jvp, kernel=scatter_loops("min"), batch=batch_scatter))
 
 # ---- as users call them ----------------------------------------------------------------------
 

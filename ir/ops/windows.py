@@ -13,6 +13,7 @@ from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Expr
 from rlx_py.ir.node import Ask, Node
+from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.ops.families import Array, linear, narrow
 from rlx_py.ir.ops.guards import both, chosen, converted, divides, read, scalar, settled, within
 from rlx_py.ir.stored import Emitter, LoopRule
@@ -66,7 +67,7 @@ def _windows_transpose(node: Node, ct: Node) -> Node:
 
 
 WINDOWS = linear("windows", _infer_windows, _eval_windows, _windows_transpose,
-                 element=_windows_element)
+                 element=_windows_element, batch=unchanged)
 
 # ---- fold ------------------------------------------------------------------------------------
 
@@ -137,4 +138,4 @@ def _fold_scatter(node: Node, index: tuple[Index, ...]) -> tuple[Index, ...]:
 
 
 FOLD = linear("fold", _infer_fold, _eval_fold, _fold_transpose,
-              kernel=LoopRule(_fold_loops, scatter=_fold_scatter))
+              kernel=LoopRule(_fold_loops, scatter=_fold_scatter), batch=unchanged)

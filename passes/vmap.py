@@ -1,0 +1,249 @@
+"""Batching: the graph of one element becomes that of many, op by op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.errors import ArgumentError, ShapeError, VerifyError
+from rlx_py.ir.graph import Graph, State, rebuild
+from rlx_py.ir.node import (
+    PROJECT,
+    TUPLE,
+    Node,
+    at,
+    leaf,
+    origin,
+    replaced,
+    toposort,
+    user_location,
+)
+from rlx_py.ir.ops.batching import moved, repeated
+from rlx_py.ir.types import TupleType, check_size, normalize_axis
+from rlx_py.passes.decompose import expanded
+from rlx_py.passes.simplify import simplify
+
+Axis = int | tuple[int, int] | None
+Axes = int | None | Mapping[str, Axis]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A node in the new graph, and whether it has the batch axis, first of its axes."""
+
+    node: Node
+    batched: bool
+
+
+Found = Value | tuple[Value, ...]  # several for a tuple-typed node
+
+
+def vmap(graph: Graph, in_axes: Axes, out_axes: int | None | Mapping[str, int | None] = 0,
+         size: int | None = None) -> Graph:
+    """The graph for `size` elements at once: that of a loop over slices, without the loop.
+
+    in_axes: for each input, param or state to be batched, which axis of its new shape counts the
+    elements (negative: from the end), or (axis, size); those left out or None are shared by all
+    elements. An int batches every input. out_axes: the same for outputs, by name or one for all (0
+    where a name is left out); a result that all elements share is repeated, or stays as it is
+    under None. A state or updated param in in_axes has a value for each element; another one whose
+    next value would differ between elements is refused. Composites batch as what they are made of,
+    unless they bring a rule. Raises ArgumentError (unknown names, axes out of range, no size, an
+    output under None that differs between elements, an op without a rule), ShapeError (sizes that
+    differ).
+    """
+    axes, size = _batched_leaves(graph, in_axes, size)
+    places = _output_axes(graph, out_axes)
+    batching = _Batching(graph, axes, size)
+    return simplify(batching.graph(places))
+
+
+# ---- arguments -------------------------------------------------------------------------------
+
+
+def _batched_leaves(graph: Graph, in_axes: Axes, size: int | None) -> tuple[dict[str, int], int]:
+    """The axis of each leaf that is batched, and the size of all."""
+    if in_axes is None or isinstance(in_axes, int):
+        in_axes = dict.fromkeys(graph.inputs, in_axes)
+    if not isinstance(in_axes, Mapping):
+        raise _refused("in_axes", f"must be a mapping of names or one int, not {in_axes!r}")
+    axes: dict[str, int] = {}
+    sizes = {} if size is None else {"size": _checked_size("size", size)}
+    for name, entry in in_axes.items():
+        node = graph.find_leaf(name)
+        if entry is None:
+            continue
+        place = f"in_axes of {name!r}"
+        axis = entry
+        if isinstance(entry, tuple):
+            if len(entry) != 2:
+                raise _refused(place, f"must be an axis or (axis, size), not {entry!r}")
+            axis, sizes[place] = entry[0], _checked_size(place, entry[1])
+        axes[name] = _checked_axis(place, axis, node)
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{k} {v}" for k, v in sizes.items())
+        raise ShapeError(f"vmap: the sizes of the batch differ: {listed}" + at(user_location()))
+    if not sizes:
+        missing = "nothing is batched" if not axes else f"batched: {list(axes)}"
+        raise _refused("size", f"is missing ({missing}); give size=, or (axis, size) in in_axes")
+    return axes, next(iter(sizes.values()))
+
+
+def _output_axes(graph: Graph, out_axes: Any) -> dict[str, int | None]:
+    """The axis of each output, None where it has none."""
+    if isinstance(out_axes, Mapping):
+        for name in out_axes:
+            graph.find_output(name)
+        chosen = {k: out_axes.get(k, 0) for k in graph.outputs}
+    else:
+        chosen = dict.fromkeys(graph.outputs, out_axes)
+    return {k: None if a is None else _checked_axis(f"out_axes of {k!r}", a, graph.outputs[k])
+            for k, a in chosen.items()}
+
+
+def _checked_axis(place: str, axis: Any, node: Node) -> int:
+    """Axis −1 is the last one of the new shape, never the batch axis of something else."""
+    try:
+        return normalize_axis(axis, node.rank + 1)
+    except ArgumentError as error:
+        raise _refused(place, f"{error} ({node.type} and the batch axis)") from None
+
+
+def _checked_size(place: str, size: Any) -> int:
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+        raise _refused(place, f"a size is a non-negative integer, not {size!r}")
+    return int(size)
+
+
+def _refused(place: str, why: str) -> ArgumentError:
+    return ArgumentError(f"vmap: {place}: {why}" + at(user_location()))
+
+
+# ---- the graph -------------------------------------------------------------------------------
+
+
+class _Batching:
+    """The nodes of a graph, batched where they depend on a batched leaf, else the same nodes."""
+
+    def __init__(self, graph: Graph, axes: Mapping[str, int], size: int) -> None:
+        leaves = graph.leaves
+        self.source = _expand_batched(graph, [leaves[k] for k in axes])
+        self.axes, self.size = axes, size
+        self.leaves: dict[Node, Node] = {}
+        self.found: dict[Node, Found] = {}
+        for name, node in leaves.items():
+            self._leaf(name, node)
+        for node in toposort(self.source.roots):
+            if node not in self.found:
+                self.found[node] = self._batch(node)
+
+    def graph(self, places: Mapping[str, int | None]) -> Graph:
+        """The batched graph, its leaves and outputs with the batch axis where asked."""
+        source, fresh = self.source, Graph(self.source.name)
+        fresh.inputs = {k: self.leaves[n] for k, n in source.inputs.items()}
+        fresh.params = {k: self.leaves[n] for k, n in source.params.items()}
+        for name, s in source.states.items():
+            new = None if s.next is None else self._next("state", name, s.next)
+            fresh.states[name] = State(self.leaves[s.node], self._init(name, s), new)
+        fresh.updates = {k: self._next("param", k, v) for k, v in source.updates.items()}
+        fresh.outputs = {k: self._output(k, v, places[k]) for k, v in source.outputs.items()}
+        return fresh
+
+    def _leaf(self, name: str, node: Node) -> None:
+        """A leaf in its new shape, and what the graph reads: the batch axis first."""
+        axis = self.axes.get(name)
+        if axis is None:
+            self.leaves[node], self.found[node] = node, Value(node, False)
+            return
+        shape = (*node.shape[:axis], self.size, *node.shape[axis:])
+        try:
+            check_size(shape)
+        except ShapeError as error:
+            raise ShapeError(f"vmap: in_axes of {name!r}: {error}" + at(user_location())) from None
+        fresh = leaf(name, node.attrs["kind"], node.tensor.with_shape(shape))
+        self.leaves[node], self.found[node] = fresh, Value(moved(fresh, axis, 0), True)
+
+    def _batch(self, node: Node) -> Found:
+        if node.op is TUPLE:
+            return tuple(self._value(x) for x in node.inputs)
+        if node.op is PROJECT:
+            parts = self.found[node.inputs[0]]
+            assert isinstance(parts, tuple)
+            part: Value = parts[node.attrs["index"]]
+            return part
+        values = [self._value(x) for x in node.inputs]
+        inputs = tuple(v.node for v in values)
+        if not any(v.batched for v in values):
+            return _parts(replaced(node, inputs), False)
+        if node.op.batch is None:
+            raise ArgumentError(f"vmap: {node.op.name} {node.type} has no batching rule"
+                                + at(node.loc))
+        with origin(node if node.origin is None else node.origin):
+            result = node.op.batch(node, inputs, [v.batched for v in values])
+        _check(node, result, self.size)
+        return _parts(result, True)
+
+    def _value(self, node: Node) -> Value:
+        found = self.found[node]
+        assert isinstance(found, Value), "only tuple and project meet tuples"
+        return found
+
+    def _placed(self, value: Value, axis: int) -> Node:
+        return moved(value.node if value.batched else repeated(value.node, self.size), 0, axis)
+
+    def _output(self, name: str, node: Node, axis: int | None) -> Node:
+        value = self._value(node)
+        if axis is not None:
+            return self._placed(value, axis)
+        if value.batched:
+            raise ArgumentError(f"vmap: out_axes of {name!r} is None, but the output differs "
+                                "between elements" + at(node.loc))
+        return value.node
+
+    def _next(self, kind: str, name: str, node: Node) -> Node:
+        value = self._value(node)
+        if name in self.axes:
+            return self._placed(value, self.axes[name])
+        if value.batched:
+            raise ArgumentError(f"vmap: the next value of {kind} {name!r} differs between elements;"
+                                f" name it in in_axes to keep one for each" + at(node.loc))
+        return value.node
+
+    def _init(self, name: str, state: State) -> Any:
+        init = np.asarray(state.init)
+        if name not in self.axes or not init.ndim:
+            return state.init
+        axis = self.axes[name]
+        return np.repeat(np.expand_dims(init, axis), self.size, axis)
+
+
+def _expand_batched(graph: Graph, leaves: Iterable[Node]) -> Graph:
+    """Expand the composites that depend on batched leaves and bring no rule."""
+    depends = set(leaves)
+
+    def expand(node: Node) -> Node | None:
+        if depends.isdisjoint(node.inputs):
+            return None
+        better = expanded(node) if node.op.batch is None else None
+        if better is None:
+            depends.add(node)
+        return better
+
+    return rebuild(graph, expand)
+
+
+def _parts(node: Node, batched: bool) -> Found:
+    if isinstance(node.type, TupleType):
+        return tuple(Value(node[i], batched) for i in range(len(node)))
+    return Value(node, batched)
+
+
+def _check(node: Node, result: Node, size: int) -> None:
+    types = [n.elements if isinstance(n, TupleType) else (n,) for n in (node.type, result.type)]
+    expected: Sequence[Any] = [t.with_shape((size, *t.shape)) for t in types[0]]
+    if list(types[1]) != list(expected):
+        raise VerifyError(f"the batching of {node.op.name} gives {result.type} for elements of "
+                          f"type {node.type}" + at(node.loc))
