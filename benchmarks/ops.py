@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import operator
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -41,7 +42,7 @@ def rlx_run(row: Row, threads: int) -> Run:
         names = [f"grad_{name}" for name in row.wrt]
     exe = rlx.compile(graph, threads=threads)
     given = {name: row.arrays[name] for name in graph.inputs}
-    return lambda: tuple(exe(**given)[name] for name in names)
+    return lambda: operator.itemgetter(*names)(exe(**given))
 
 
 def peer_run(row: Row, peer: str) -> Run | None:

@@ -29,6 +29,7 @@ from rlx_py.ir.kernel import (
     While,
 )
 from rlx_py.passes.contract.target import THREAD_CYCLES
+from rlx_py.passes.transpose import tile_transposes
 
 MAX_UNROLL = 16  # copies of a short inner loop inside lanes
 CHUNK = 256  # elements of a one-dimensional loop that one parallel step takes
@@ -58,7 +59,8 @@ def schedule_body(body: tuple[Stmt, ...], target: CpuTarget) -> tuple[Stmt, ...]
     """One kernel."""
     if any(isinstance(s, Contract) for s in body):
         return body  # expand_contract schedules what it makes
-    merged = tuple(merge_loops(split_loops(s)) for s in body)
+    merged = tuple(t for s in body for t in
+                   tile_transposes(merge_loops(split_loops(s)), target.vector_bytes))
     lanes = tuple(Vectorizer(target).loop(s) if isinstance(s, For) else s for s in merged)
     return parallelize(lanes)
 
@@ -221,7 +223,7 @@ def cycles(body: Iterable[Stmt]) -> float:
         elif isinstance(s, Let) and isinstance(s.expr, Apply) and s.expr.op not in CHEAP:
             total += CALL_CYCLES
         elif isinstance(s, Tile):
-            total += s.rows * s.cols * s.depth / 16
+            total += s.rows * s.cols * max(s.depth, 4) / 16
         else:
             total += 1
     return total

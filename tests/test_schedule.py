@@ -1,0 +1,98 @@
+"""Loops cut for memory keep their meaning: interpreted before and after, and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import rlx_py as rlx
+from rlx_py.backends.llvm.backend import program_for
+from rlx_py.backends.llvm.targets import host
+from rlx_py.ir.copying import walk
+from rlx_py.ir.interpret import interpret
+from rlx_py.ir.kernel import Alloc, Program, Stmt, Tile
+from rlx_py.ir.node import Node
+from rlx_py.ir.types import DType
+from rlx_py.passes.decompose import decompose
+from rlx_py.passes.lower import lower
+from rlx_py.passes.memory import check_plan, plan_memory
+from rlx_py.passes.schedule import CpuTarget, schedule
+from tests.loop_programs import Array, plain_array, random_array, run_native, same_bits
+
+Function = Callable[[Node], Node]
+
+
+def graph_of(shape: tuple[int, ...], function: Function, dtype: DType = rlx.f32) -> rlx.Graph:
+    """A graph of one function of one input."""
+    graph = rlx.Graph("cut")
+    graph.output("out", function(graph.input("x", shape, dtype)))
+    return graph
+
+
+def lowered(graph: rlx.Graph) -> Program:
+    """Its loops before any is cut."""
+    return lower(decompose(graph))
+
+
+def statements(program: Program) -> Iterator[Stmt]:
+    """All statements of a program."""
+    for kernel in program.kernels:
+        yield from walk(kernel.body)
+
+
+def unchanged(graph: rlx.Graph, x: Array, vector_bytes: int = 64) -> Program:
+    """The scheduled program, after a check that it and its machine code give the same bits."""
+    before = lowered(graph)
+    after = schedule(before, CpuTarget(vector_bytes))
+    check_plan(plan_memory(after))
+    want = interpret(before, {"x": x})["out"]
+    assert same_bits(interpret(after, {"x": x})["out"], want)
+    native = program_for(graph, host())
+    for threads in (1, 2):
+        assert same_bits(run_native(native, {"x": x}, threads=threads)["out"], want)
+    return after
+
+
+TRANSPOSES: dict[str, tuple[tuple[int, ...], Function]] = {
+    "matrix": ((64, 64), lambda x: x.T),
+    "rest in both": ((67, 75), lambda x: x.T),
+    "few rows": ((5, 1000), lambda x: x.T),
+    "few columns": ((1000, 5), lambda x: x.T),
+    "channels last": ((2, 17, 9, 31), lambda x: x.transpose(0, 2, 3, 1)),
+    "channels first": ((2, 9, 31, 17), lambda x: x.transpose(0, 3, 1, 2)),
+    "computed": ((67, 75), lambda x: rlx.maximum(x.T, 1) + rlx.astype(rlx.arange(67), x.dtype)),
+    "both ways": ((70, 70), lambda x: x.T + x),
+    "twice": ((3, 40, 43), lambda x: x.transpose(0, 2, 1) * x[::-1].transpose(0, 2, 1)),
+    "reversed": ((67, 75), lambda x: x[::-1].T),
+    "padded": ((67, 75), lambda x: rlx.pad(x, ((1, 2), (3, 0))).T),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSES)
+@pytest.mark.parametrize("dtype", (rlx.f32, rlx.f64, rlx.bf16, rlx.i32), ids=str)
+def test_transposes_in_blocks(name: str, dtype: DType) -> None:
+    shape, function = TRANSPOSES[name]
+    x = random_array(dtype, int(np.prod(shape))).reshape(shape)
+    unchanged(graph_of(shape, function, dtype), x)
+
+
+@pytest.mark.parametrize("vector_bytes", (8, 16, 32, 64))
+def test_blocks_of_every_register(vector_bytes: int) -> None:
+    shape, function = TRANSPOSES["computed"]
+    unchanged(graph_of(shape, function), plain_array(rlx.f32, 67 * 75).reshape(shape), vector_bytes)
+
+
+def test_a_transpose_is_a_register_tile() -> None:
+    graph = graph_of((67, 75), lambda x: x.T)
+    tiles = [s for s in statements(schedule(lowered(graph), CpuTarget())) if isinstance(s, Tile)]
+    assert {s.kind for s in tiles} == {"copy"}
+    assert sum(s.rows * s.cols for s in tiles) < 67 * 75  # code that loops, not a copy an element
+
+
+@pytest.mark.parametrize("shape", ((0, 70), (70, 0), (3, 2000), (8, 8)))
+def test_small_and_short_planes_stay(shape: tuple[int, ...]) -> None:
+    graph = graph_of(shape, lambda x: x.T)
+    after = unchanged(graph, plain_array(rlx.f32, int(np.prod(shape))).reshape(shape))
+    assert not any(isinstance(s, Tile | Alloc) for s in statements(after))
