@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import SAMPLES
+from samples import SAMPLES, samples_of
+from sweep import with_gradients
 
 import rlx_py as rlx
 from rlx_py.ir.types import DType, Precision
@@ -111,16 +112,27 @@ def test_less_is_stored_and_moved() -> None:
     assert narrow.bytes_moved < 0.75 * wide.bytes_moved
 
 
-def test_every_op_says_what_it_does() -> None:
-    """Each sample has a precision; products are narrow, and no fold but an extreme is."""
-    for s in SAMPLES:
-        if rlx.f32 in s.dtypes():
-            for node in s.graph(rlx.f32).nodes:
-                found = precision_of(node)
-                if node.op.name in ("reduce_sum", "reduce_prod", "exp", "log", "layer_norm"):
-                    assert found is Precision.WIDE, node
-                if node.op.name in ("contract", "conv", "attention"):
-                    assert found is Precision.NARROW, node
+@pytest.mark.parametrize("name", dict.fromkeys(s.op.name for s in SAMPLES))
+def test_every_op_and_its_gradient_can_be_cast(name: str) -> None:
+    for s in [s for s in samples_of(name) if rlx.f32 in s.dtypes()][:3]:
+        g = s.graph(rlx.f32)
+        both = with_gradients(g) if s.op.differentiable else g
+        mixed = rlx.autocast(both, rlx.bf16)
+        rlx.verify(mixed)
+        assert {k: n.type for k, n in mixed.outputs.items()} == {
+            k: n.type for k, n in both.outputs.items()}
+
+
+@pytest.mark.parametrize(("precision", "names"), [
+    (Precision.NARROW, "contract linear conv conv_backward_input conv_backward_weight attention"),
+    (Precision.NEUTRAL, "add mul select relu reshape concat gather reduce_max dropout"),
+    (Precision.WIDE, "reduce_sum cumsum exp div layer_norm softmax_cross_entropy gelu solve fft"),
+], ids=str)
+def test_an_op_says_what_it_does(precision: Precision, names: str) -> None:
+    for name in names.split():
+        s = samples_of(name)[0]
+        found = {precision_of(n) for n in s.graph(rlx.f32).nodes if n.op is s.op}
+        assert found == {precision}, name
 
 
 def test_typed_errors() -> None:

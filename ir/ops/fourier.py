@@ -24,7 +24,7 @@ from rlx_py.ir.ops.movement import padded, permuted, reshaped
 from rlx_py.ir.ops.operand import as_node, broadcast_to, operands
 from rlx_py.ir.ops.products import matmul, tensordot
 from rlx_py.ir.ops.shaping import concatenate, flip, moveaxis, stack, window
-from rlx_py.ir.types import DType, TensorType, TupleType, Type, f64, i64, normalize_axis
+from rlx_py.ir.types import DType, Precision, TensorType, TupleType, Type, f64, i64, normalize_axis
 
 RADIX = 32  # largest factor that is one product
 DIRECT = 64  # longest length that is one product
@@ -153,7 +153,8 @@ def _both(pair: Sequence[Node | None], like: Sequence[Node]) -> list[Node]:
 
 
 # Over the last axis, Σ_j x_j e^{∓2πi jk/n}, unscaled.
-FFT = composite("fft", _infer, _decompose, vjp=_vjp, jvp=_jvp)
+# Every element is a sum over all: products, but not ones to make narrow.
+FFT = composite("fft", _infer, _decompose, vjp=_vjp, jvp=_jvp, precision=Precision.WIDE)
 
 
 # ---- for users -------------------------------------------------------------------------------
