@@ -282,6 +282,10 @@ from rlx_py.passes.autocast import (
 from rlx_py.passes.check import (
     check_grads,
 )
+from rlx_py.passes.custom import (
+    custom_jvp,
+    custom_vjp,
+)
 from rlx_py.passes.decompose import (
     decompose,
 )
@@ -380,6 +384,8 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "custom_jvp",
+    "custom_vjp",
     "decompose",
     "deg2rad",
     "diag",

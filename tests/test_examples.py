@@ -18,6 +18,7 @@ ARGUMENTS = {
 PRINTS = {
     "checks.py": ["agree with central differences", "wrong gradient: order 1", "checks.py:",
                   "log: 1 elements"],
+    "custom_rules.py": ["clipped gradient: [-1.", "root 2.000000000000"],
     "draw_graph.py": ["logistic.dot", "logistic_grad.dot"],
     "export_mlp.py": ["bytes of object file"],
     "find_nan.py": ["forward:  nan in sqrt", "in the backward of sqrt", "find_nan.py:",

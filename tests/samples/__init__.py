@@ -26,6 +26,8 @@ SAMPLES: tuple[Sample, ...] = (
 
 # Ops that are no computation of their own, and where they are tested.
 EXEMPT = {
+    "custom_jvp": "a user's function and rule: test_custom",
+    "custom_vjp": "a user's function and rule: test_custom",
     "leaf": "an input, param or state: every graph has them",
     "tuple": "several results as one: test_transforms",
     "project": "one of several results: every sample of an op with several",

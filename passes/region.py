@@ -1,0 +1,178 @@
+"""Sub-graphs as attributes: functions of users, traced at the types of their arguments, that ops
+own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
+
+from rlx_py.ir.errors import ArgumentError, ShapeError
+from rlx_py.ir.graph import Graph, inline, parse
+from rlx_py.ir.node import LEAF, Node, at, leaf, project, toposort, user_location
+from rlx_py.ir.ops.constant import CONSTANT
+from rlx_py.ir.ops.operand import as_node
+from rlx_py.ir.text import show
+from rlx_py.ir.tree import Tree, flatten
+from rlx_py.ir.types import TensorType, TupleType, Type
+
+LARGEST_CONSTANT = 16  # elements; larger ones are handed in, since a text repeats what it holds
+
+
+class Body(str):
+    """A graph as an attribute. It is the graph's text, by which equal ones meet and files keep it;
+    the graph itself goes along, because it knows the user's lines."""
+
+    graph: Graph
+
+    @staticmethod
+    def of(graph: Graph) -> Body:
+        """The attribute that stands for a graph."""
+        body = Body(show(graph))
+        body.graph = graph
+        return body
+
+
+def graph_of(text: str) -> Graph:
+    """The graph of an attribute. Raises FormatError where a file holds another text."""
+    return text.graph if isinstance(text, Body) else _parsed(text)
+
+
+_parsed = lru_cache(maxsize=256)(parse)
+
+
+def result_types(text: str, types: Sequence[TensorType]) -> list[TensorType]:
+    """The types of a body's results, given those of its inputs; ShapeError where they differ."""
+    graph = graph_of(text)
+    expected = [n.tensor for n in graph.inputs.values()]
+    if list(types) != expected:
+        raise ShapeError(f"its function was traced for ({', '.join(map(str, expected))}), "
+                         f"not ({', '.join(map(str, types))})")
+    return [n.tensor for n in graph.outputs.values()]
+
+
+def infer_body(text: str, types: Sequence[TensorType]) -> Type:
+    """The tuple type of a body's results."""
+    return TupleType(tuple(result_types(text, types)))
+
+
+def applied(text: str, inputs: Sequence[Node]) -> list[Node]:
+    """A body's results as nodes over other inputs."""
+    graph = graph_of(text)
+    values = dict(zip(graph.inputs.values(), inputs, strict=True))
+    found = inline(graph.outputs.values(), values)
+    return [found[n] for n in graph.outputs.values()]
+
+
+def placeholders(prefix: str, nodes: Iterable[Node]) -> list[Node]:
+    """Leaves of the types of nodes."""
+    return [leaf(f"{prefix}{i}", "input", n.type) for i, n in enumerate(nodes)]
+
+
+def body_graph(leaves: Sequence[Node], results: Sequence[Node]) -> Graph:
+    """The graph of results over leaves."""
+    graph = Graph("body")
+    graph.inputs = {n.attrs["name"]: n for n in leaves}
+    graph.outputs = {f"y{i}": n for i, n in enumerate(results)}
+    return graph
+
+
+class Arguments:
+    """What a user's function is called with: nested nodes and arrays, and numbers, which stay."""
+
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        self.leaves, self.tree = flatten(args)
+        self.places = [i for i, x in enumerate(self.leaves)
+                       if not isinstance(x, bool | int | float | str)]
+        self.nodes = [as_node(self.leaves[i]) for i in self.places]
+
+    def with_nodes(self, nodes: Sequence[Any], rest: Any = ...) -> tuple[Any, ...]:
+        """The arguments over other nodes; `rest` in the place of numbers, if given."""
+        leaves = list(self.leaves) if rest is ... else [rest] * len(self.leaves)
+        for place, node in zip(self.places, nodes, strict=True):
+            leaves[place] = node
+        found: tuple[Any, ...] = self.tree.build(leaves)
+        return found
+
+
+class Recursion:
+    """How deep the calls of a function inside its own rule are nested; one for each function."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.depth = most, ContextVar("depth", default=0)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether a call here is too deep to own a rule."""
+        return self.depth.get() > self.most
+
+    @contextmanager
+    def rule(self) -> Iterator[None]:
+        """Calls inside are one deeper."""
+        token = self.depth.set(self.depth.get() + 1)
+        try:
+            yield
+        finally:
+            self.depth.reset(token)
+
+
+def results_of(value: Any) -> tuple[list[Node], Tree]:
+    """What a user's function returned, as nodes and their nesting."""
+    leaves, tree = flatten(value)
+    return [as_node(x) for x in leaves], tree
+
+
+def closed(what: str, leaves: Sequence[Node], results: Sequence[Node]) -> Body:
+    """The body of results over leaves. ArgumentError where they use a leaf that is none of these:
+    a rule can give what it does not know no derivative."""
+    own = set(leaves)
+    for node in toposort(results):
+        if node.op is LEAF and node not in own:
+            raise ArgumentError(f"{what} uses the {node.attrs['kind']} {node.attrs['name']!r} from "
+                                "outside; pass it as an argument" + at(user_location()))
+    return Body.of(body_graph(leaves, results))
+
+
+def captured(leaves: Sequence[Node], results: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """What results over leaves take from outside, and the results over `leaves` and leaves c0, c1 …
+    for that.
+
+    Taken are the last values that do not depend on the leaves but on others, and large constants.
+    """
+    depends, outside = set(leaves), set[Node]()
+    taken: dict[Node, Node] = {}
+
+    def take(node: Node) -> None:
+        if node in outside and node not in taken:
+            taken[node] = leaf(f"c{len(taken)}", "input", node.type)
+
+    for node in toposort(results):
+        if node in depends:
+            continue
+        if not depends.isdisjoint(node.inputs):
+            depends.add(node)
+            for x in node.inputs:
+                take(x)
+        elif (node.op is LEAF or not outside.isdisjoint(node.inputs)
+              or (node.op is CONSTANT and node.size > LARGEST_CONSTANT)):
+            outside.add(node)
+    for node in results:
+        take(node)
+    found = inline(results, taken)
+    return list(taken), [found[n] for n in results]
+
+
+def parts(node: Node) -> list[Node]:
+    """The results of a node of tuple type."""
+    return [project(node, i) for i in range(len(node))]
+
+
+def over(found: Sequence[Node], values: Mapping[Node, Node]) -> list[Node]:
+    """Nodes with others in the place of those they rest on."""
+    done = inline(found, values)
+    return [done[n] for n in found]
+
+
+Function = Callable[..., Any]
