@@ -18,7 +18,7 @@ from rlx_py.ir.ops.movement import spread
 from rlx_py.ir.ops.reduce import ALL, total
 from rlx_py.ir.types import DType, f32, f64, i64
 from rlx_py.passes.simplify import simplify
-from rlx_py.passes.vjp import value_and_grad
+from rlx_py.passes.vjp import scalar_output, value_and_grad
 
 # PyTorch's clip_grad_norm_ adds this to the norm before it divides.
 CLIP_EPSILON = 1e-6
@@ -64,7 +64,7 @@ def train_step(graph: Graph, of: str, optimizer: Optimizer, clip_norm: float | N
     if loss_scale is not None:
         loss, target = graph.derive(graph.outputs), _free("scaled_loss", graph)
         scale = loss_scale.current(loss)
-        loss.output(target, _scaled(graph.find_output(of), scale))
+        loss.output(target, _scaled(scalar_output(graph, of), scale))
     both = value_and_grad(loss, target, list(chosen))
     made = [n for k, n in both.outputs.items() if k not in loss.outputs]
     step = both.derive({k: both.outputs[k] for k in graph.outputs}, name=f"{graph.name}_step")
@@ -96,7 +96,7 @@ def _wide(dtype: DType) -> DType:
 
 def _scaled(loss: Node, scale: Node) -> Node:
     wide = _wide(loss.dtype)
-    return MUL(cast(loss, wide), spread(cast(scale, wide), loss.shape, ()))
+    return MUL(cast(loss, wide), cast(scale, wide))
 
 
 def _unscaled(grads: Mapping[str, Node], scale: Node) -> dict[str, Node]:

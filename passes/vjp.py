@@ -63,13 +63,7 @@ def value_and_grad(graph: Graph, of: str, wrt: Names = None, singular: str = "ze
 
 def _gradients(graph: Graph, of: str, wrt: Names, singular: str,
                keep: tuple[str, ...]) -> tuple[dict[str, Node], Mapping[str, Node], Graph]:
-    target = graph.find_output(of)
-    if target.rank:
-        raise ShapeError(f"the output {of!r} to differentiate is {target.type}, not a scalar"
-                         + at(target.loc))
-    if not target.dtype.is_float:
-        raise DTypeError(f"the output {of!r} to differentiate is {target.type}, not a float"
-                         + at(target.loc))
+    scalar_output(graph, of)
     leaves = leaves_of(graph, wrt)
     wanted = {k: graph.outputs[k] for k in dict.fromkeys((*keep, of))}
     primal = prepared(graph.derive(wanted), leaves.values(), lacks_vjp)
@@ -81,6 +75,18 @@ def _gradients(graph: Graph, of: str, wrt: Names, singular: str,
     prefix = fresh_prefix("grad", list(leaves), values)
     outputs = {prefix + k: g for k, g in zip(leaves, found, strict=True)}
     return {**outputs, **chain.outputs({**values, **outputs})}, values, primal
+
+
+def scalar_output(graph: Graph, of: str) -> Node:
+    """The output of that name, a float scalar; else ArgumentError, ShapeError or DTypeError."""
+    target = graph.find_output(of)
+    if target.rank:
+        raise ShapeError(f"the output {of!r} to differentiate is {target.type}, not a scalar"
+                         + at(target.loc))
+    if not target.dtype.is_float:
+        raise DTypeError(f"the output {of!r} to differentiate is {target.type}, not a float"
+                         + at(target.loc))
+    return target
 
 
 def lacks_vjp(op: Op) -> bool:

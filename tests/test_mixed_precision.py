@@ -147,6 +147,18 @@ def test_typed_errors() -> None:
             rlx.optim.dynamic_loss_scale(**wrong)
 
 
+@pytest.mark.parametrize(("of", "error"), [("y", rlx.ShapeError), ("n", rlx.DTypeError),
+                                           ("z", rlx.ArgumentError)])
+def test_the_loss_is_checked_under_its_own_name(of: str, error: type[rlx.RLXError]) -> None:
+    g = rlx.Graph()
+    w = g.param("w", (3,))
+    g.output("y", w * 2.0)
+    g.output("n", w.argmax())
+    with pytest.raises(error, match=f"'{of}'"):
+        rlx.train_step(g, of=of, optimizer=rlx.optim.sgd(0.1),
+                       loss_scale=rlx.optim.dynamic_loss_scale())
+
+
 # ---- the loss scale --------------------------------------------------------------------------
 
 
