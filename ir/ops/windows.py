@@ -96,7 +96,8 @@ def _eval_fold(w: Array, *, shape: Sizes, size: Sizes, stride: Sizes, dilation: 
         place = tuple(slice(k * a, k * a + (n - 1) * s + 1, s)
                       for k, a, n, s in zip(taps, dilation, counts, stride, strict=True))
         where: Any = (..., *place)
-        result[where] += wide[(..., *taps)]
+        with np.errstate(all="ignore"):
+            result[where] += wide[(..., *taps)]
     return result.astype(w.dtype)
 
 

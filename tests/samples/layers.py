@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 
 from rlx_py.ir.node import OPS, Node
-from samples.sample import Array, Sample, apart, between, hostile, positions, reals, sample, ties
+from samples.sample import (
+    Array,
+    Sample,
+    apart,
+    between,
+    hostile,
+    positions,
+    reals,
+    sample,
+    spiked,
+    ties,
+)
 
 INF = np.inf
 NONE: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
@@ -35,7 +46,15 @@ CONTRACTS = [
         ("tiles", reals(33, 70), reals(70, 65), NONE, ((1,), (0,))),
     )
 ]
+# What pads a tile must not meet an infinity, of which it would make NaN.
+CONTRACTS += [
+    op("contract", case, a, b, batch=NONE, contract=((1,), (0,)), smooth=False) for case, a, b in (
+        ("special_left", spiked(5, 7), reals(7, 19)),
+        ("special_right", reals(5, 7), spiked(7, 19)),
+        ("special_tiles", spiked(33, 70), spiked(70, 65, seed=1)))
+]
 LINEARS = [
+    op("linear", "special", spiked(5, 7), reals(3, 7), reals(3), smooth=False),
     op("linear", "rows", reals(5, 7), reals(3, 7), reals(3)),
     op("linear", "deep", reals(2, 3, 4), reals(5, 4), reals(5)),
     op("linear", "no_bias", reals(5, 7), reals(3, 7)),
@@ -79,7 +98,9 @@ def conv_samples() -> list[Sample]:
         found += [op("conv", case, reals(*x), reals(*w), **attrs),
                   op("conv_backward_input", case, reals(*dy), reals(*w), shape=x[2:], **attrs),
                   op("conv_backward_weight", case, reals(*x), reals(*dy), size=w[2:], **attrs)]
-    return found
+    spikes: dict[str, Any] = {**PLAIN, "low": (1, 0), "high": (0, 1)}
+    return [*found, op("conv", "special", spiked(3, 3, 5, 4), reals(4, 3, 3, 2), smooth=False,
+                       **spikes)]
 
 
 # ---- pooling ---------------------------------------------------------------------------------
@@ -148,6 +169,8 @@ def average_samples() -> list[Sample]:
         attrs = pool_attrs(rank, given, extra=(0,) * rank, count_include_pad=True, divisor=None)
         x = reals(*shape)
         dy = reals(*pooled_shape("avg_pool", x, attrs), seed=1)
+        if case in ("low", "exclude"):
+            found.append(op("avg_pool", f"{case}_special", spiked(*shape), smooth=False, **attrs))
         found += [op("avg_pool", case, x, **attrs),
                   op("avg_pool_backward", case, dy, shape=shape[len(shape) - rank:], **attrs)]
     return found

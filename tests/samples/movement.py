@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from samples.sample import Sample, hostile, reals, sample, ties
 
 from rlx_py.ir.node import OPS, Literal
 from rlx_py.ir.types import f16, f32, i8, i64
+from samples.sample import Sample, hostile, reals, sample, spiked, ties
 
 SCALAR = np.asarray(1.5)
 
@@ -78,5 +78,7 @@ SAMPLES = [
     op("fold", "plane", reals(2, 2, 3, 2, 3), shape=(4, 7), size=(2, 3), stride=(2, 1),
        dilation=(1, 2)),
     op("fold", "no_batch", reals(0, 5, 2), shape=(6,), size=(2,), stride=(1,), dilation=(1,)),
+    op("fold", "special", spiked(4, 4, 3), shape=(6,), size=(3,), stride=(1,), dilation=(1,),
+       smooth=False),
     op("fold", "ties", ties(2, 4, 3), shape=(6,), size=(3,), stride=(1,), dilation=(1,)),
 ]

@@ -145,6 +145,14 @@ def hostile(*shape: int, seed: int = 0) -> Array:
     return np.asarray(np.random.default_rng([seed, *shape]).choice(values, shape))
 
 
+def spiked(*shape: int, seed: int = 0) -> Array:
+    """Normal numbers, but for one infinity of each sign and one NaN, on different rows."""
+    found = reals(*shape, seed=seed)
+    for i, value in enumerate((np.inf, -np.inf, np.nan)):
+        found[(i % shape[0], *(((i + 1) * 2) % d for d in shape[1:]))] = value
+    return found
+
+
 def positions(low: int, high: int, *shape: int, seed: int = 0) -> Array:
     """i32 positions in low … high − 1, with duplicates where there are more than that."""
     found = np.random.default_rng([seed, *shape]).integers(low, high, shape, np.int32)
