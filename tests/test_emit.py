@@ -226,6 +226,20 @@ def test_combining_stores(combine: str | None, axis: Axis) -> None:
 
 
 @each_axis
+@pytest.mark.parametrize("extent", [16, 21])
+@pytest.mark.parametrize("stride", [-3, -1, 2, 4, 5])
+@pytest.mark.parametrize("dtype", [f32, f64, bool_])
+def test_stores_apart_leave_what_is_between(dtype: DType, stride: int, extent: int, axis: Axis
+                                            ) -> None:
+    make, i, j, body = Maker(), Var("i", extent), Var("j", 120), list[Stmt]()
+    target, start = make.output(dtype, 120), -stride * extent if stride < 0 else 3
+    value = let(body, Load(make.input(dtype, extent), as_index(i)))
+    body.append(Store(target, as_index(i) * stride + start, value))
+    filled = For(j, (Store(target, as_index(j), literal(1, dtype)),))
+    check(make.program(filled, For(i, tuple(body), axis)))
+
+
+@each_axis
 @pytest.mark.parametrize("stride", [1, 2, 0])
 def test_guards(stride: int, axis: Axis) -> None:
     """Guarded accesses never leave the buffer, whatever their index."""

@@ -22,8 +22,9 @@ from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Buffer, Load, Store
 from rlx_py.ir.lanes import index_varies
 
-# A window wider than this many vectors is gathered instead.
+# A window wider than this many vectors is gathered or scattered instead.
 WINDOW = 4
+I1 = ll.IntType(1)
 
 
 def load(f: Frame, expr: Load) -> ll.Value:
@@ -101,9 +102,8 @@ def _load_window(
     """
     assert f.lanes is not None
     count = f.lanes.count
-    if f.lanes.mask is not None:
-        active = [bool(bit.constant) for bit in f.lanes.mask.constant]
-        distances = tuple(d if on else 0 for d, on in zip(distances, active, strict=True))
+    active = _active(f)
+    distances = tuple(d if on else 0 for d, on in zip(distances, active, strict=True))
     low, high = min(distances), max(distances)
     if high == low:
         return splat(f.b, _load_one(f, buffer, index), count)
@@ -117,6 +117,14 @@ def _load_window(
     loaded = f.b.load(pointer, typ=kind, align=buffer.dtype.itemsize)
     places = numbers([d - low for d in distances])
     return f.b.shuffle_vector(loaded, ll.Constant(kind, ll.Undefined), places)
+
+
+def _active(f: Frame) -> list[bool]:
+    """Which lanes run where no guard is."""
+    assert f.lanes is not None
+    if f.lanes.mask is None:
+        return [True] * f.lanes.count
+    return [bool(bit.constant) for bit in f.lanes.mask.constant]
 
 
 def _zeros(kind: ll.VectorType) -> ll.Constant:
@@ -144,6 +152,31 @@ def _store_one(f: Frame, stmt: Store) -> None:
     f.b.store(to_memory(f.b, value, dtype), pointer, align=dtype.itemsize)
 
 
+def _store_window(f: Frame, stmt: Store, value: ll.Value) -> bool:
+    """Lanes that go near each other, by a masked store; whether they do.
+
+    A scatter writes them one by one.
+    """
+    assert f.lanes is not None
+    distances = offsets(f, stmt.index)
+    if distances is None:
+        return False
+    lane_of = {d: n for n, (d, on) in enumerate(zip(distances, _active(f), strict=True)) if on}
+    low, high = min(lane_of), max(lane_of)
+    if high - low >= WINDOW * f.lanes.count or len(set(distances)) < f.lanes.count:
+        return False
+    b, element, places = f.b, value.type.element, range(low, high + 1)
+    wide = b.shuffle_vector(value, ll.Constant(value.type, ll.Undefined),
+                            numbers([lane_of.get(p, 0) for p in places]))
+    wanted = ll.Constant(ll.VectorType(I1, len(places)), [I1(int(p in lane_of)) for p in places])
+    pointer = element_pointer(f, stmt.buffer, stmt.index)
+    if low:
+        pointer = b.gep(pointer, [I32(low)], source_etype=element)
+    intrinsic(b, f"llvm.masked.store.{suffix(wide.type)}.p0", VOID,
+              [wide, pointer, I32(stmt.buffer.dtype.itemsize), wanted])
+    return True
+
+
 def _store_lanes(f: Frame, stmt: Store, guard: ll.Value | None) -> None:
     assert f.lanes is not None
     b, count, dtype = f.b, f.lanes.count, stmt.buffer.dtype
@@ -161,6 +194,8 @@ def _store_lanes(f: Frame, stmt: Store, guard: ll.Value | None) -> None:
             return
         name = f"llvm.masked.store.{suffix(value.type)}.p0"
         intrinsic(b, name, VOID, [value, pointer, I32(align), mask])
+        return
+    if guard is None and _store_window(f, stmt, value):
         return
     pointers = lane_pointers(f, stmt.buffer, stmt.index)
     name = f"llvm.masked.scatter.{suffix(value.type)}.v{count}p0"
