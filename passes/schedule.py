@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rlx_py.ir.copying import Copier, copied, indices, reads, walk
-from rlx_py.ir.index import Quotient, Remainder, Var, as_index, atoms
+from rlx_py.ir.index import Dynamic, Quotient, Remainder, Var, as_index, atoms
 from rlx_py.ir.kernel import (
     Alloc,
     Apply,
@@ -21,6 +21,7 @@ from rlx_py.ir.kernel import (
     If,
     Let,
     Load,
+    Local,
     Program,
     Set,
     Stmt,
@@ -28,6 +29,8 @@ from rlx_py.ir.kernel import (
     Tile,
     While,
 )
+from rlx_py.ir.lanes import varying_locals
+from rlx_py.passes.columns import stream_columns
 from rlx_py.passes.contract.target import THREAD_CYCLES
 from rlx_py.passes.transpose import tile_transposes
 
@@ -62,7 +65,7 @@ def schedule_body(body: tuple[Stmt, ...], target: CpuTarget) -> tuple[Stmt, ...]
     merged = tuple(t for s in body for t in
                    tile_transposes(merge_loops(split_loops(s)), target.vector_bytes))
     lanes = tuple(Vectorizer(target).loop(s) if isinstance(s, For) else s for s in merged)
-    return parallelize(lanes)
+    return parallelize(tuple(t for s in lanes for t in stream_columns(s)))
 
 
 # ---- merging -----------------------------------------------------------------------------------
@@ -154,7 +157,8 @@ class Vectorizer:
         filled = loop.var.extent / -(-loop.var.extent // width)
         if not accesses:
             return filled
-        cost = sum(_lane_cost(a, loop.var, width) for a in accesses)
+        varying = varying_locals(loop)
+        cost = sum(_lane_cost(a, loop.var, varying, width) for a in accesses)
         return filled * len(accesses) / cost
 
 
@@ -164,12 +168,15 @@ def _access(stmt: Stmt) -> Load | Store | None:
     return stmt.expr if isinstance(stmt, Let) and isinstance(stmt.expr, Load) else None
 
 
-def _lane_cost(access: Load | Store, var: Var, width: int) -> float:
+def _lane_cost(access: Load | Store, var: Var, varying: set[Local], width: int) -> float:
     """Scalar accesses that one access in lanes is worth: 1 contiguous, a few for a short stride."""
     index = access.index
     stride = index.coefficient(var)
-    if any(var in a.of.variables() for a in atoms(index) if isinstance(a, Quotient | Remainder)):
-        return width
+    for a in atoms(index):
+        if isinstance(a, Quotient | Remainder) and var in a.of.variables():
+            return width
+        if isinstance(a, Dynamic) and a.local in varying:
+            return width
     if stride in (0, 1):
         return 1.0
     return SHORT_STRIDE if 2 <= stride <= 4 else width

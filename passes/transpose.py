@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rlx_py.ir.copying import Copier, indices
-from rlx_py.ir.index import Index, Quotient, Remainder, Var, as_index, atoms, substitute
+from rlx_py.ir.index import Dynamic, Index, Quotient, Remainder, Var, as_index, atoms, substitute
 from rlx_py.ir.kernel import (
     Alloc,
     Axis,
@@ -28,7 +28,7 @@ from rlx_py.ir.kernel import (
 )
 from rlx_py.ir.types import f32, f64
 
-ROWS = 64  # of a block: contiguous elements of what is loaded
+ROWS = 128  # of a block: contiguous elements of what is loaded
 MIN_ELEMENTS = 1 << 12  # of a plane from which blocks pay
 SHORT = 4  # lines of a plane so short that lanes load or store it with a small stride; fewest lanes
 
@@ -83,6 +83,7 @@ def _nest(stmt: Stmt) -> Nest | None:
 def _is_across(s: Stmt, row: Var, column: Var) -> bool:
     """Whether a statement loads contiguously along the row and with a stride along the column."""
     return (isinstance(s, Let) and isinstance(s.expr, Load) and s.expr.guard is None
+            and not any(isinstance(a, Dynamic) for a in atoms(s.expr.index))
             and s.expr.dtype in (f32, f64) and s.expr.index.coefficient(row) == 1
             and s.expr.index.coefficient(column) > 1)
 
@@ -97,7 +98,8 @@ def _is_copy(body: Sequence[Stmt]) -> bool:
         return False
     let, store = body
     return isinstance(let, Let) and isinstance(store, Store) and store.guard is None and \
-        store.value == Read(let.local) and isinstance(let.expr, Load)
+        store.value == Read(let.local) and isinstance(let.expr, Load) and \
+        not any(isinstance(a, Dynamic) for a in atoms(store.index))
 
 
 def _load(s: Stmt) -> Load:
@@ -128,9 +130,9 @@ _Make = Callable[[Nest, _Block], tuple[Stmt, ...]]
 def _blocks(nest: Nest, lanes: int, make: _Make) -> tuple[Stmt, ...]:
     """Blocks of `lanes` columns inside blocks of rows inside the other loops."""
     body: list[Stmt] = []
-    for row, rows, row_loop in _cuts(nest.row, ROWS):
+    for row, rows, row_loop in cuts(nest.row, ROWS):
         inside: list[Stmt] = []
-        for column, columns, column_loop in _cuts(nest.column, lanes):
+        for column, columns, column_loop in cuts(nest.column, lanes):
             made = make(nest, _Block(row, rows, column, columns))
             inside += made if column_loop is None else (For(column_loop, made),)
         body += inside if row_loop is None else (For(row_loop, tuple(inside), Axis.PARALLEL),)
@@ -140,7 +142,7 @@ def _blocks(nest: Nest, lanes: int, make: _Make) -> tuple[Stmt, ...]:
     return found
 
 
-def _cuts(var: Var, size: int) -> Iterator[tuple[Index, int, Var | None]]:
+def cuts(var: Var, size: int) -> Iterator[tuple[Index, int, Var | None]]:
     """(start, length, loop over starts) of whole pieces of a loop, then of what is left."""
     count, left = divmod(var.extent, size)
     if count:

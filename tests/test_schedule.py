@@ -96,3 +96,44 @@ def test_small_and_short_planes_stay(shape: tuple[int, ...]) -> None:
     graph = graph_of(shape, lambda x: x.T)
     after = unchanged(graph, plain_array(rlx.f32, int(np.prod(shape))).reshape(shape))
     assert not any(isinstance(s, Tile | Alloc) for s in statements(after))
+
+
+def test_a_gather_inside_a_transpose_stays() -> None:
+    graph = rlx.Graph("gather")
+    x, i = graph.input("x", (70, 3, 80)), graph.input("i", (70,), rlx.i32)
+    graph.output("out", rlx.take_along_axis(x, rlx.broadcast_to(
+        i.reshape(70, 1, 1), (70, 1, 80)), axis=1).reshape(70, 80).T)
+    arrays = {"x": plain_array(rlx.f32, 70 * 240).reshape(70, 3, 80),
+              "i": (np.arange(70) % 3).astype(np.int32)}
+    before = lowered(graph)
+    want = interpret(before, arrays)["out"]
+    assert same_bits(interpret(schedule(before, CpuTarget()), arrays)["out"], want)
+    assert same_bits(run_native(program_for(graph, host()), arrays)["out"], want)
+
+
+COLUMNS: dict[str, tuple[tuple[int, ...], Function]] = {
+    "sum": ((32, 1100), lambda x: x.sum(0)),
+    "one block": ((200, 200), lambda x: x.sum(0)),
+    "in planes": ((2, 128, 300), lambda x: x.sum(1)),
+    "two axes": ((8, 16, 300), lambda x: x.sum((0, 1))),
+    "max": ((130, 257), lambda x: rlx.max(x, axis=0)),
+    "weighted": ((64, 700), lambda x: (x * rlx.astype(rlx.arange(64), x.dtype).reshape(64, 1))
+                 .sum(0) * 2),
+    "gathered": ((64, 700), lambda x: rlx.take(x, rlx.arange(63, -1, -1), axis=0).sum(0)),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("dtype", (rlx.f32, rlx.f64, rlx.bf16, rlx.i64), ids=str)
+def test_columns_in_blocks(name: str, dtype: DType) -> None:
+    shape, function = COLUMNS[name]
+    x = random_array(dtype, int(np.prod(shape))).reshape(shape)
+    unchanged(graph_of(shape, function, dtype), x)
+
+
+def test_large_column_sums_stream() -> None:
+    after = schedule(lowered(graph_of((128, 2048), lambda x: x.sum(0))), CpuTarget())
+    (sums,) = {s.buffer for s in statements(after) if isinstance(s, Alloc)}
+    assert sums.nbytes <= 4096
+    after = schedule(lowered(graph_of((128, 8), lambda x: x.sum(0))), CpuTarget())
+    assert not any(isinstance(s, Alloc) for s in statements(after))
