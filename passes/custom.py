@@ -13,6 +13,7 @@ from typing import Any
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import LEAF, Chain, Cotangent, Node, Op, at, register, toposort, user_location
+from rlx_py.ir.ops.batching import by_element
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.tree import Tree
 from rlx_py.ir.types import TensorType, TupleType, Type
@@ -178,7 +179,7 @@ def _filled_floats(given: Sequence[Node | None], node: Node) -> list[Node]:
 
 
 CUSTOM_VJP = register(Op("custom_vjp", _infer_vjp, vjp=_vjp_of_custom_vjp,
-                         decompose=_decompose_vjp))
+                         decompose=_decompose_vjp, batch=by_element))
 
 # ---- a rule for tangents -----------------------------------------------------------------------
 
@@ -320,4 +321,4 @@ class BodyChain:
 
 
 CUSTOM_JVP = register(Op("custom_jvp", _infer_jvp, vjp=_vjp_of_custom_jvp, jvp=_jvp_of_custom_jvp,
-                         decompose=_decompose_jvp))
+                         decompose=_decompose_jvp, batch=by_element))

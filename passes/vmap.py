@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.errors import ArgumentError, ShapeError, VerifyError
-from rlx_py.ir.graph import Graph, State, rebuild
-from rlx_py.ir.node import (
-    PROJECT,
-    TUPLE,
-    Node,
-    at,
-    leaf,
-    origin,
-    replaced,
-    toposort,
-    user_location,
-)
-from rlx_py.ir.ops.batching import moved, repeated
-from rlx_py.ir.types import TupleType, check_size, normalize_axis
-from rlx_py.passes.decompose import expanded
+from rlx_py.ir.errors import ArgumentError, ShapeError
+from rlx_py.ir.graph import Graph, State
+from rlx_py.ir.node import Node, at, leaf, user_location
+from rlx_py.ir.ops.batching import moved
+from rlx_py.ir.types import check_size, normalize_axis
+from rlx_py.passes.batched import Found, Value, batch_nodes, expand_batched, single
 from rlx_py.passes.simplify import simplify
 
 Axis = int | tuple[int, int] | None
 Axes = int | None | Mapping[str, Axis]
-
-
-@dataclass(frozen=True)
-class Value:
-    """A node in the new graph, and whether it has the batch axis, first of its axes."""
-
-    node: Node
-    batched: bool
-
-
-Found = Value | tuple[Value, ...]  # several for a tuple-typed node
 
 
 def vmap(graph: Graph, in_axes: Axes, out_axes: int | None | Mapping[str, int | None] = 0,
@@ -57,8 +35,7 @@ def vmap(graph: Graph, in_axes: Axes, out_axes: int | None | Mapping[str, int | 
     """
     axes, size = _batched_leaves(graph, in_axes, size)
     places = _output_axes(graph, out_axes)
-    batching = _Batching(graph, axes, size)
-    return simplify(batching.graph(places))
+    return simplify(_Graph(graph, axes, size).graph(places))
 
 
 # ---- arguments -------------------------------------------------------------------------------
@@ -125,20 +102,18 @@ def _refused(place: str, why: str) -> ArgumentError:
 # ---- the graph -------------------------------------------------------------------------------
 
 
-class _Batching:
-    """The nodes of a graph, batched where they depend on a batched leaf, else the same nodes."""
+class _Graph:
+    """A graph whose nodes are batched where they depend on a batched leaf, else the same nodes."""
 
     def __init__(self, graph: Graph, axes: Mapping[str, int], size: int) -> None:
         leaves = graph.leaves
-        self.source = _expand_batched(graph, [leaves[k] for k in axes])
+        self.source = expand_batched(graph, [leaves[k] for k in axes])
         self.axes, self.size = axes, size
         self.leaves: dict[Node, Node] = {}
-        self.found: dict[Node, Found] = {}
+        given: dict[Node, Found] = {}
         for name, node in leaves.items():
-            self._leaf(name, node)
-        for node in toposort(self.source.roots):
-            if node not in self.found:
-                self.found[node] = self._batch(node)
+            self.leaves[node], given[node] = self._leaf(name, node)
+        self.found = batch_nodes(self.source.roots, given, size)
 
     def graph(self, places: Mapping[str, int | None]) -> Graph:
         """The batched graph, its leaves and outputs with the batch axis where asked."""
@@ -152,50 +127,24 @@ class _Batching:
         fresh.outputs = {k: self._output(k, v, places[k]) for k, v in source.outputs.items()}
         return fresh
 
-    def _leaf(self, name: str, node: Node) -> None:
+    def _leaf(self, name: str, node: Node) -> tuple[Node, Value]:
         """A leaf in its new shape, and what the graph reads: the batch axis first."""
         axis = self.axes.get(name)
         if axis is None:
-            self.leaves[node], self.found[node] = node, Value(node, False)
-            return
+            return node, Value(node, False)
         shape = (*node.shape[:axis], self.size, *node.shape[axis:])
         try:
             check_size(shape)
         except ShapeError as error:
             raise ShapeError(f"vmap: in_axes of {name!r}: {error}" + at(user_location())) from None
         fresh = leaf(name, node.attrs["kind"], node.tensor.with_shape(shape))
-        self.leaves[node], self.found[node] = fresh, Value(moved(fresh, axis, 0), True)
-
-    def _batch(self, node: Node) -> Found:
-        if node.op is TUPLE:
-            return tuple(self._value(x) for x in node.inputs)
-        if node.op is PROJECT:
-            parts = self.found[node.inputs[0]]
-            assert isinstance(parts, tuple)
-            part: Value = parts[node.attrs["index"]]
-            return part
-        values = [self._value(x) for x in node.inputs]
-        inputs = tuple(v.node for v in values)
-        if not any(v.batched for v in values):
-            return _parts(replaced(node, inputs), False)
-        if node.op.batch is None:
-            raise ArgumentError(f"vmap: {node.op.name} {node.type} has no batching rule"
-                                + at(node.loc))
-        with origin(node if node.origin is None else node.origin):
-            result = node.op.batch(node, inputs, [v.batched for v in values])
-        _check(node, result, self.size)
-        return _parts(result, True)
-
-    def _value(self, node: Node) -> Value:
-        found = self.found[node]
-        assert isinstance(found, Value), "only tuple and project meet tuples"
-        return found
+        return fresh, Value(moved(fresh, axis, 0), True)
 
     def _placed(self, value: Value, axis: int) -> Node:
-        return moved(value.node if value.batched else repeated(value.node, self.size), 0, axis)
+        return moved(value.spread(self.size), 0, axis)
 
     def _output(self, name: str, node: Node, axis: int | None) -> Node:
-        value = self._value(node)
+        value = single(self.found[node])
         if axis is not None:
             return self._placed(value, axis)
         if value.batched:
@@ -204,7 +153,7 @@ class _Batching:
         return value.node
 
     def _next(self, kind: str, name: str, node: Node) -> Node:
-        value = self._value(node)
+        value = single(self.found[node])
         if name in self.axes:
             return self._placed(value, self.axes[name])
         if value.batched:
@@ -218,32 +167,3 @@ class _Batching:
             return state.init
         axis = self.axes[name]
         return np.repeat(np.expand_dims(init, axis), self.size, axis)
-
-
-def _expand_batched(graph: Graph, leaves: Iterable[Node]) -> Graph:
-    """Expand the composites that depend on batched leaves and bring no rule."""
-    depends = set(leaves)
-
-    def expand(node: Node) -> Node | None:
-        if depends.isdisjoint(node.inputs):
-            return None
-        better = expanded(node) if node.op.batch is None else None
-        if better is None:
-            depends.add(node)
-        return better
-
-    return rebuild(graph, expand)
-
-
-def _parts(node: Node, batched: bool) -> Found:
-    if isinstance(node.type, TupleType):
-        return tuple(Value(node[i], batched) for i in range(len(node)))
-    return Value(node, batched)
-
-
-def _check(node: Node, result: Node, size: int) -> None:
-    types = [n.elements if isinstance(n, TupleType) else (n,) for n in (node.type, result.type)]
-    expected: Sequence[Any] = [t.with_shape((size, *t.shape)) for t in types[0]]
-    if list(types[1]) != list(expected):
-        raise VerifyError(f"the batching of {node.op.name} gives {result.type} for elements of "
-                          f"type {node.type}" + at(node.loc))

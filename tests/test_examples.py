@@ -27,6 +27,7 @@ PRINTS = {
     "linear_regression.py": ["largest difference"],
     "mixed_precision.py": ["f32: loss", "bf16: loss", "steps skipped, loss scale"],
     "profile.py": ["kernels\n", "GFLOP/s", "profile.py:", "% of ", "  line "],
+    "per_sample_gradients.py": ["64 gradients in one call", "are cut to"],
     "save_load.py": ['graph "scaled"', "same bits"],
     "second_order.py": ["worst relative error"],
     "trace_nested.py": ["layers.0.w", "(1, 32)"],

@@ -86,7 +86,7 @@ def test_every_op_is_a_loop_over_slices(s: Sample) -> None:
 @pytest.mark.parametrize("op", [o for o in OPS.values() if o.decompose is None], ids=str)
 def test_every_primitive_has_a_rule(op: Op) -> None:
     leaves = ("leaf", "constant", "iota")
-    structure = ("tuple", "project")
+    structure = ("tuple", "project")  # vmap itself takes them apart
     assert op.batch is not None or op.name in (*leaves, *structure)
 
 
@@ -262,6 +262,74 @@ def test_sizes_0_and_1(size: int) -> None:
     found = evaluate(batched, feed)
     assert found["grad_w0"].shape == (size, 4, 6)
     assert_near(run_compiled(batched, feed), found, factor=10)
+
+
+# ---- derivatives that are given --------------------------------------------------------------
+
+
+def given(kind: str) -> rlx.Graph:
+    """A function whose given derivative is not its own, of two inputs and a shared weight."""
+    if kind == "vjp":
+        f = rlx.custom_vjp(lambda a, b: rlx.sin(a) * b, lambda a, b: (rlx.sin(a) * b, (a, b)),
+                           lambda r, ct: (3 * ct * rlx.cos(r[0]) * r[1], 5 * ct * rlx.sin(r[0])))
+    elif kind == "jvp":
+        f = rlx.custom_jvp(lambda a, b: rlx.sin(a) * b, lambda p, t: (
+            rlx.sin(p[0]) * p[1], 3 * t[0] * rlx.cos(p[0]) * p[1] + 5 * t[1] * rlx.sin(p[0])))
+    else:
+        def f(a: rlx.Node, b: rlx.Node) -> rlx.Node:
+            return rlx.nn.fake_quantize(a, 4) * b
+
+    g = rlx.Graph(kind)
+    x, w = g.input("x", (4,), rlx.f64), g.param("w", (4,), rlx.f64)
+    g.output("loss", (f(x * x, w) * f(w, x)).sum())
+    return g
+
+
+@pytest.mark.parametrize("kind", ["vjp", "jvp", "quantised"])
+def test_given_derivatives_are_kept_in_every_order(kind: str) -> None:
+    g = given(kind)
+    feed = {**values(g, {"x": (5,)}), "ct_loss": np.linspace(-1, 2, 5), "t_x": np.ones((5, 4))}
+    batched = rlx.vmap(g, {"x": 0}, size=5)
+    check(g, {k: feed[k] for k in ("x", "w")}, {"x": 0}, 5, compiled=True)
+    backward = rlx.vjp(batched, ["x", "w"])
+    first = looped(rlx.vjp(g, ["x", "w"]), {k: feed[k] for k in ("x", "w", "ct_loss")},
+                   {"x": 0, "ct_loss": 0}, 5)
+    first["grad_w"] = first["grad_w"].sum(0)
+    pulled = {k: feed[k] for k in ("x", "w", "ct_loss")}
+    assert_near(evaluate(backward, pulled), first)
+    assert_near(run_compiled(backward, pulled), first, factor=10)
+    pushed = {k: feed[k] for k in ("x", "w", "t_x")}
+    assert_near(evaluate(rlx.jvp(batched, ["x"]), pushed),
+                looped(rlx.jvp(g, ["x"]), pushed, {"x": 0, "t_x": 0}, 5))
+    check(rlx.hvp(g, of="loss", wrt=["x"]), {"x": feed["x"], "w": feed["w"], "v_x": feed["t_x"]},
+          {"x": 0, "v_x": 0}, 5)
+    nested = rlx.vmap(batched, {"x": 1}, size=2)
+    twice = rlx.vjp(nested, ["w"])
+    wide = {"x": np.stack([feed["x"]] * 2, 1), "w": feed["w"],
+            "ct_loss": np.stack([feed["ct_loss"]] * 2)}
+    assert_near(evaluate(twice, wide), {"grad_w": 2 * first["grad_w"]})
+    assert_near(evaluate(rlx.parse(str(twice)), wide), evaluate(twice, wide))
+
+
+def given_elsewhere() -> list[Sample]:
+    """Samples at whose points the derivative of what the op is made of is another."""
+    names = ("logsumexp", "log_softmax", "softmax_cross_entropy", "max_pool", "variance", "norm",
+             "fake_quantize", "fake_quantize_lsq", "mish", "softsign", "softmax")
+    return [s for s in SAMPLES if s.op.name in names and f64 in s.dtypes()]
+
+
+@pytest.mark.parametrize("s", given_elsewhere(), ids=str)
+def test_gradients_of_vmap_are_vmapped_gradients_at_singular_points(s: Sample) -> None:
+    g, names = s.graph(), list(s.graph().inputs)
+    wrt = [k for k, n in g.inputs.items() if n.dtype.is_float]
+    axes, slices = dict.fromkeys(names, 0), variants(g, s.feed())
+    feed = stacked(slices, names, 0)
+    backward = rlx.vjp(rlx.vmap(g, axes, size=SIZE), wrt)
+    each = rlx.vjp(g, wrt)
+    rng = np.random.default_rng(0)
+    cts = {k: rng.standard_normal(n.shape) for k, n in backward.inputs.items() if k not in names}
+    want = looped(each, {**feed, **cts}, dict.fromkeys(each.inputs, 0), SIZE)
+    assert_near(evaluate(backward, {**feed, **cts}), want, str(s), factor=10)
 
 
 # ---- states ----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import Chain, Node, Op, VJPRule, require_float
 from rlx_py.ir.ops.arguments import real, require_floats, require_shape
+from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.ops.compare import GT, LE
 from rlx_py.ir.ops.elementwise import (
     ABS,
@@ -41,7 +42,7 @@ def activation(name: str, decompose: Callable[..., Node], vjp: VJPRule | None = 
             raise ArgumentError(f"{attrs} must be finite")
         return x
 
-    return composite(name, infer, in_compute_type(decompose), vjp=vjp)
+    return composite(name, infer, in_compute_type(decompose), vjp=vjp, batch=unchanged)
 
 
 def _backward(name: str, slope: Callable[[Node], Node]) -> VJPRule:
@@ -57,7 +58,7 @@ def _backward(name: str, slope: Callable[[Node], Node]) -> VJPRule:
     def decompose(dy: Node, x: Node) -> Node:
         return MUL(dy, slope(x))
 
-    op = composite(name, infer, decompose)
+    op = composite(name, infer, decompose, batch=unchanged)
 
     def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
         return (op(ct, *node.inputs),)

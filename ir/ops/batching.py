@@ -81,6 +81,12 @@ def batch_solve(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
     return moved(reshape(found, beside.shape), b.rank - 2, 0)
 
 
+def by_element(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+    """Of composites whose derivative is given, not that of what they are made of: kept whole."""
+    return make(OPS["batched"], inputs, {
+        "op": node.op.name, "attrs": tuple(sorted(node.attrs.items())), "batched": tuple(batched)})
+
+
 def filled(value: int, like: Node) -> Node:
     """An integer in the type and shape of a node."""
     return make(OPS["broadcast"], (constant(value, like.dtype),),

@@ -11,6 +11,7 @@ from rlx_py.ir.node import Chain, Node, require_float
 from rlx_py.ir.ops import folding
 from rlx_py.ir.ops.activation import softplus
 from rlx_py.ir.ops.arguments import integer, real, require_floats, require_shape
+from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.ops.compare import EQ
 from rlx_py.ir.ops.constant import iota
 from rlx_py.ir.ops.elementwise import (
@@ -114,14 +115,16 @@ def _hard_backward(dloss: Node, logits: Node, labels: Node, *, smoothing: float,
 
 
 SOFTMAX_CROSS_ENTROPY_BACKWARD = composite(
-    "softmax_cross_entropy_backward", _infer_hard_backward, _hard_backward)
+    "softmax_cross_entropy_backward", _infer_hard_backward, _hard_backward,
+    batch=unchanged)
 
 
 def _hard_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
     return SOFTMAX_CROSS_ENTROPY_BACKWARD(ct, *node.inputs, **node.attrs), None
 
 
-SOFTMAX_CROSS_ENTROPY = composite("softmax_cross_entropy", _infer_hard, _hard, vjp=_hard_vjp)
+SOFTMAX_CROSS_ENTROPY = composite("softmax_cross_entropy", _infer_hard, _hard, vjp=_hard_vjp,
+                                  batch=unchanged)
 
 # ---- cross-entropy with probability labels ---------------------------------------------------
 
@@ -169,14 +172,15 @@ def _soft_backward(dloss: Node, logits: Node, labels: Node, *, smoothing: float
 
 
 SOFT_CROSS_ENTROPY_BACKWARD = composite(
-    "soft_cross_entropy_backward", _infer_soft_backward, _soft_backward)
+    "soft_cross_entropy_backward", _infer_soft_backward, _soft_backward, batch=unchanged)
 
 
 def _soft_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
     return list(SOFT_CROSS_ENTROPY_BACKWARD(ct, *node.inputs, **node.attrs))
 
 
-SOFT_CROSS_ENTROPY = composite("soft_cross_entropy", _infer_soft, _soft, vjp=_soft_vjp)
+SOFT_CROSS_ENTROPY = composite("soft_cross_entropy", _infer_soft, _soft, vjp=_soft_vjp,
+                               batch=unchanged)
 
 # ---- public ----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import numpy as np
 from rlx_py.ir.errors import ShapeError
 from rlx_py.ir.node import Chain, Node, Op, require_float
 from rlx_py.ir.ops.arguments import require_floats, require_shape
+from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.ops.compare import AND, EQ, NE, OR
 from rlx_py.ir.ops.constant import iota
 from rlx_py.ir.ops.elementwise import SELECT
@@ -185,12 +186,13 @@ def _first_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Nod
     return None if tangents[0] is None else node.op(tangents[0], *node.inputs[1:], **node.attrs)
 
 
-MAX_POOL: Op = composite("max_pool", _infer_max, _max_pool, vjp=_max_vjp, jvp=_max_jvp)
+MAX_POOL: Op = composite("max_pool", _infer_max, _max_pool, vjp=_max_vjp, jvp=_max_jvp,
+                         batch=unchanged)
 MAX_POOL_BACKWARD: Op = composite("max_pool_backward", _infer_max_backward, _max_pool_backward,
-                                  vjp=_max_backward_vjp, jvp=_first_jvp)
+                                  vjp=_max_backward_vjp, jvp=_first_jvp, batch=unchanged)
 # The adjoint of max_pool_backward: of t, the elements at which x has its maxima y.
 MAX_POOL_TAKE: Op = composite("max_pool_take", _infer_max_take, _max_pool_take,
-                              vjp=_max_take_vjp, jvp=_first_jvp)
+                              vjp=_max_take_vjp, jvp=_first_jvp, batch=unchanged)
 
 # ---- public ----------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from typing import Any
 from rlx_py.ir.errors import ArgumentError, DTypeError
 from rlx_py.ir.node import Chain, Node, Op, register, require_float
 from rlx_py.ir.ops.arguments import integer, real, require_floats, require_shape
+from rlx_py.ir.ops.batching import by_element
 from rlx_py.ir.ops.compare import EQ, LE, LT
 from rlx_py.ir.ops.elementwise import (
     ABS,
@@ -150,7 +151,8 @@ def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | No
     return None if t is None else FAKE_QUANTIZE_BACKWARD(t, *node.inputs, **node.attrs)
 
 
-FAKE_QUANTIZE = composite("fake_quantize", _infer, _quantised, vjp=_vjp, jvp=_jvp)
+FAKE_QUANTIZE = composite("fake_quantize", _infer, _quantised, vjp=_vjp, jvp=_jvp,
+                          batch=by_element)
 
 # ---- learned step ----------------------------------------------------------------------------
 
@@ -220,7 +222,8 @@ def _lsq_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node 
     return None if tx is None and ts is None else convert(found, x.dtype)
 
 
-FAKE_QUANTIZE_LSQ = composite("fake_quantize_lsq", _infer_lsq, _lsq, vjp=_lsq_vjp, jvp=_lsq_jvp)
+FAKE_QUANTIZE_LSQ = composite("fake_quantize_lsq", _infer_lsq, _lsq, vjp=_lsq_vjp, jvp=_lsq_jvp,
+                              batch=by_element)
 
 # ---- public ----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlx_py.ir.node import Chain, Node, require_float
 from rlx_py.ir.ops.arguments import require_floats, require_shape
+from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.compare import EQ, LT
 from rlx_py.ir.ops.elementwise import ABS, DIV, EXP, LOG, SELECT, STOP_GRADIENT, fill
 from rlx_py.ir.ops.families import composite
@@ -95,9 +96,10 @@ def _infer_backward(op: str) -> Callable[..., Type]:
 
 
 SOFTMAX_BACKWARD = composite("softmax_backward", _infer_backward("softmax_backward"),
-                             _softmax_backward)
+                             _softmax_backward, batch=along_axis)
 LOG_SOFTMAX_BACKWARD = composite(
-    "log_softmax_backward", _infer_backward("log_softmax_backward"), _log_softmax_backward)
+    "log_softmax_backward", _infer_backward("log_softmax_backward"), _log_softmax_backward,
+    batch=along_axis)
 
 
 def _softmax_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
@@ -114,8 +116,10 @@ def _log_softmax_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None
     return (LOG_SOFTMAX_BACKWARD(ct, node, **node.attrs),)
 
 
-SOFTMAX = composite("softmax", _infer("softmax"), _softmax, vjp=_softmax_vjp, jvp=_softmax_jvp)
-LOG_SOFTMAX = composite("log_softmax", _infer("log_softmax"), _log_softmax, vjp=_log_softmax_vjp)
+SOFTMAX = composite("softmax", _infer("softmax"), _softmax, vjp=_softmax_vjp, jvp=_softmax_jvp,
+                    batch=along_axis)
+LOG_SOFTMAX = composite("log_softmax", _infer("log_softmax"), _log_softmax, vjp=_log_softmax_vjp,
+                        batch=along_axis)
 
 
 @located

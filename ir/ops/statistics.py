@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import inf, prod
 
 from rlx_py.ir.node import Chain, Node, Op, register
+from rlx_py.ir.ops.batching import over_axes
 from rlx_py.ir.ops.compare import EQ, LT
 from rlx_py.ir.ops.elementwise import (
     ABS,
@@ -65,7 +66,7 @@ def _deviation_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) ->
 
 
 DEVIATION = composite("deviation", _infer_deviation, _deviation, vjp=_deviation_vjp,
-                      jvp=_deviation_jvp)
+                      jvp=_deviation_jvp, batch=over_axes)
 
 
 def _infer_variance(x: TensorType, *, axes: Sizes, ddof: int) -> Type:
@@ -98,7 +99,7 @@ def _folded(name: str, infer: Callable[..., Type], decompose: Callable[..., Node
         (t,) = tangents
         return None if t is None else total(chain(t, partial(node)), node.attrs["axes"])
 
-    return register(Op(name, infer, None, vjp, jvp, decompose=decompose))
+    return register(Op(name, infer, None, vjp, jvp, decompose=decompose, batch=over_axes))
 
 
 VARIANCE = _folded("variance", _infer_variance, _variance, _variance_partial)

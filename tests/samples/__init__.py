@@ -26,6 +26,7 @@ SAMPLES: tuple[Sample, ...] = (
 
 # Ops that are no computation of their own, and where they are tested.
 EXEMPT = {
+    "batched": "a composite for each of many elements: test_vmap",
     "custom_jvp": "a user's function and rule: test_custom",
     "custom_vjp": "a user's function and rule: test_custom",
     "leaf": "an input, param or state: every graph has them",
