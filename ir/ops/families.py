@@ -137,7 +137,7 @@ def linear(
     eval: Callable[..., Any],
     transpose: Callable[[Node, Node], Node],
     *,
-    batch: BatchRule,
+    batch: BatchRule | None = None,
     element: Any = None,
     kernel: Any = None,
 ) -> Op:
