@@ -1,7 +1,8 @@
 """How loops run on a CPU: which merge, which are lanes, which are threads.
 
 Independent loops come in as PARALLEL, ordered ones as SERIAL. Each step keeps the meaning; none
-changes the order in which a sum is taken except VECTOR on a fold, whose order is defined.
+changes the order in which a sum is taken except VECTOR on a fold, whose order is defined, and the
+parts of a long one, which its extent alone defines.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from rlx_py.ir.kernel import (
 from rlx_py.ir.lanes import varying_locals
 from rlx_py.passes.columns import stream_columns
 from rlx_py.passes.contract.target import THREAD_CYCLES
+from rlx_py.passes.partials import split_folds
 from rlx_py.passes.transpose import tile_transposes
 
 MAX_UNROLL = 16  # copies of a short inner loop inside lanes
@@ -65,7 +67,7 @@ def schedule_body(body: tuple[Stmt, ...], target: CpuTarget) -> tuple[Stmt, ...]
     merged = tuple(t for s in body for t in
                    tile_transposes(merge_loops(split_loops(s)), target.vector_bytes))
     lanes = tuple(Vectorizer(target).loop(s) if isinstance(s, For) else s for s in merged)
-    return parallelize(tuple(t for s in lanes for t in stream_columns(s)))
+    return split_folds(parallelize(tuple(t for s in lanes for t in stream_columns(s))))
 
 
 # ---- merging -----------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.copying import walk
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Alloc, Program, Stmt, Tile
+from rlx_py.ir.kernel import Alloc, Axis, For, Program, Stmt, Tile
 from rlx_py.ir.node import Node
 from rlx_py.ir.types import DType
+from rlx_py.passes import partials
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.lower import lower
 from rlx_py.passes.memory import check_plan, plan_memory
@@ -137,3 +138,29 @@ def test_large_column_sums_stream() -> None:
     assert sums.nbytes <= 4096
     after = schedule(lowered(graph_of((128, 8), lambda x: x.sum(0))), CpuTarget())
     assert not any(isinstance(s, Alloc) for s in statements(after))
+
+
+def test_long_folds_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partials, "PART", 64)  # the interpreter is slow
+    for size in (255, 256, 300, 64 * 7 + 1):
+        for dtype in (rlx.f32, rlx.f64, rlx.bf16, rlx.i32):
+            for fold in (rlx.sum, rlx.max, lambda x: rlx.sum(x * x) / 3 + rlx.min(x)):
+                graph = graph_of((size,), fold, dtype)
+                x = plain_array(dtype, size)
+                program = program_for(graph, host())
+                check_plan(program)
+                want = interpret(program, {"x": x})["out"]
+                for threads in (1, 2):
+                    assert same_bits(run_native(program, {"x": x}, threads=threads)["out"], want)
+                before = interpret(lowered(graph), {"x": x})["out"]
+                np.testing.assert_allclose(want.astype(float), before.astype(float), rtol=3e-2)
+
+
+def test_parts_do_not_depend_on_threads() -> None:
+    x = random_array(rlx.f32, 200_000)
+    x[~np.isfinite(x)] = 1
+    program = program_for(graph_of(x.shape, rlx.sum), host())
+    one, two = (run_native(program, {"x": x}, threads=n)["out"] for n in (1, 2))
+    assert same_bits(one, two)
+    np.testing.assert_allclose(one, x.sum(dtype=np.float64), rtol=1e-4)
+    assert any(isinstance(s, For) and s.axis is Axis.PARALLEL for s in statements(program))
