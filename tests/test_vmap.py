@@ -254,6 +254,21 @@ def test_what_all_elements_share_stays_as_it_is() -> None:
     assert batched.outputs["shared"].shape == () and batched.outputs["same"].shape == (8,)
 
 
+def test_a_traced_function_keeps_its_nesting() -> None:
+    def model(params: Any, point: Any) -> Any:
+        return {"dot": (params["w"] * point["x"]).sum(), "both": (point["x"], point["y"])}
+
+    params, point = {"w": np.arange(3.0)}, {"x": np.ones(3), "y": np.ones(2)}
+    g = rlx.trace(model, params, point)
+    names = [k for k in g.inputs if k.endswith(("x", "y"))]
+    assert len(names) == 2, list(g.inputs)
+    exe = rlx.compile(rlx.vmap(g, dict.fromkeys(names, 0), size=4))
+    x, y = np.arange(12.0).reshape(4, 3), np.arange(8.0).reshape(4, 2)
+    out = exe(params, {"x": x, "y": y})
+    np.testing.assert_allclose(out["dot"], x @ params["w"])
+    np.testing.assert_array_equal(out["both"][1], y)
+
+
 @pytest.mark.parametrize("size", [0, 1])
 def test_sizes_0_and_1(size: int) -> None:
     g = perceptron()
