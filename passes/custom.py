@@ -12,7 +12,7 @@ from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import LEAF, Chain, Cotangent, Node, Op, at, register, toposort, user_location
+from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, register, toposort, user_location
 from rlx_py.ir.ops.batching import by_element
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.tree import Tree
@@ -22,12 +22,12 @@ from rlx_py.passes.jvp import lacks_jvp, pushforward
 from rlx_py.passes.region import (
     Arguments,
     Body,
+    BodyChain,
     Function,
     Recursion,
     applied,
     closed,
     graph_of,
-    over,
     parts,
     placeholders,
     result_types,
@@ -296,28 +296,6 @@ def _vjp_of_custom_jvp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node
     with_chain = BodyChain(chain)
     made = iter(with_chain.over(pullback(seeds, leaves, with_chain), values))
     return [next(made) if x.dtype.is_float else None for x in node.inputs]
-
-
-class BodyChain:
-    """The chain rule inside a body: what it counts is given in terms of what is outside."""
-
-    def __init__(self, outer: Chain) -> None:
-        self.outer = outer
-        self.inner = ChainRule(outer.singular) if isinstance(outer, ChainRule) else outer
-
-    def __call__(self, ct: Node, partial: Node) -> Node:
-        """ct · partial, as outside."""
-        return self.inner(ct, partial)
-
-    def over(self, found: Sequence[Node], values: dict[Node, Node]) -> list[Node]:
-        """Nodes of the body over what is outside, the counts among them."""
-        # Products with a tangent leaf belong to derivatives that nobody asked for.
-        counts = [c for c in (self.inner.counts if isinstance(self.inner, ChainRule) else [])
-                  if all(n.op is not LEAF or n in values for n in toposort([c]))]
-        made = over([*found, *counts], values)
-        if isinstance(self.outer, ChainRule):
-            self.outer.counts += made[len(found):]
-        return made[:len(found)]
 
 
 CUSTOM_JVP = register(Op("custom_jvp", _infer_jvp, vjp=_vjp_of_custom_jvp, jvp=_jvp_of_custom_jvp,

@@ -14,6 +14,7 @@ from rlx_py.ir.node import Node
 from rlx_py.ir.stored import ContractRule, LoopRule, ReduceRule, kernel_of
 from rlx_py.passes.block import Block, Place, domain_vars, place
 from rlx_py.passes.invert import invert
+from rlx_py.passes.order import freeing_first
 from rlx_py.passes.storage import Storage, is_result
 
 KERNEL_LIMIT = 600  # operations in one kernel, since compilers are not linear
@@ -350,7 +351,22 @@ class Fusion(Storage):
                 else:
                     done.add(top)
                     order.append(self.groups[stack.pop()])
-        return order
+        return self._freeing_first(order, waits)
+
+    def _freeing_first(self, order: list[Group], waits: dict[int, set[int]]) -> list[Group]:
+        reads: dict[int, dict[int, int]] = {}
+        for g in order:
+            reads[g.number] = {
+                id(p): _bytes(p) for m in g.members for p in self.frontier(m)
+                if p in self.group_of and self.group_of[p] is not g and p not in self.roots}
+        wanted = {p for found in reads.values() for p in found}
+        writes = {g.number: sum(_bytes(m) for m in g.members if id(m) in wanted) for g in order}
+        numbers = freeing_first([g.number for g in order], waits, reads, writes)
+        return [self.groups[n] for n in numbers]
+
+
+def _bytes(node: Node) -> int:
+    return node.size * node.dtype.numpy.itemsize
 
 
 def _latest_first(groups: Iterable[Group]) -> list[Group]:

@@ -11,14 +11,18 @@ from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.graph import Graph, inline, parse
-from rlx_py.ir.node import LEAF, Node, at, leaf, project, toposort, user_location
+from rlx_py.ir.node import LEAF, Chain, Node, at, leaf, project, toposort, user_location
 from rlx_py.ir.ops.constant import CONSTANT
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.text import show
 from rlx_py.ir.tree import Tree, flatten
-from rlx_py.ir.types import TensorType, TupleType, Type
+from rlx_py.ir.types import TensorType
+from rlx_py.passes.differentiate import ChainRule
 
 LARGEST_CONSTANT = 16  # elements; larger ones are handed in, since a text repeats what it holds
+
+
+Function = Callable[..., Any]
 
 
 class Body(str):
@@ -51,11 +55,6 @@ def result_types(text: str, types: Sequence[TensorType]) -> list[TensorType]:
         raise ShapeError(f"its function was traced for ({', '.join(map(str, expected))}), "
                          f"not ({', '.join(map(str, types))})")
     return [n.tensor for n in graph.outputs.values()]
-
-
-def infer_body(text: str, types: Sequence[TensorType]) -> Type:
-    """The tuple type of a body's results."""
-    return TupleType(tuple(result_types(text, types)))
 
 
 def applied(text: str, inputs: Sequence[Node]) -> list[Node]:
@@ -135,9 +134,10 @@ def closed(what: str, leaves: Sequence[Node], results: Sequence[Node]) -> Body:
     return Body.of(body_graph(leaves, results))
 
 
-def captured(leaves: Sequence[Node], results: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """What results over leaves take from outside, and the results over `leaves` and leaves c0, c1 …
-    for that.
+def captured(leaves: Sequence[Node],
+             results: Sequence[Node]) -> tuple[dict[Node, Node], list[Node]]:
+    """What results over leaves take from outside, as new leaves c0, c1 …, and the results over
+    these.
 
     Taken are the last values that do not depend on the leaves but on others, and large constants.
     """
@@ -161,7 +161,7 @@ def captured(leaves: Sequence[Node], results: Sequence[Node]) -> tuple[list[Node
     for node in results:
         take(node)
     found = inline(results, taken)
-    return list(taken), [found[n] for n in results]
+    return taken, [found[n] for n in results]
 
 
 def parts(node: Node) -> list[Node]:
@@ -175,4 +175,23 @@ def over(found: Sequence[Node], values: Mapping[Node, Node]) -> list[Node]:
     return [done[n] for n in found]
 
 
-Function = Callable[..., Any]
+class BodyChain:
+    """The chain rule inside a body: what it counts is given in terms of what is outside."""
+
+    def __init__(self, outer: Chain) -> None:
+        self.outer = outer
+        self.inner = ChainRule(outer.singular) if isinstance(outer, ChainRule) else outer
+
+    def __call__(self, ct: Node, partial: Node) -> Node:
+        """ct · partial, as outside."""
+        return self.inner(ct, partial)
+
+    def over(self, found: Sequence[Node], values: dict[Node, Node]) -> list[Node]:
+        """Nodes of the body over what is outside, the counts among them."""
+        # Products with a tangent leaf belong to derivatives that nobody asked for.
+        counts = [c for c in (self.inner.counts if isinstance(self.inner, ChainRule) else [])
+                  if all(n.op is not LEAF or n in values for n in toposort([c]))]
+        made = over([*found, *counts], values)
+        if isinstance(self.outer, ChainRule):
+            self.outer.counts += made[len(found):]
+        return made[:len(found)]

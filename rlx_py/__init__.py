@@ -282,6 +282,9 @@ from rlx_py.passes.autocast import (
 from rlx_py.passes.check import (
     check_grads,
 )
+from rlx_py.passes.checkpoint import (
+    checkpoint,
+)
 from rlx_py.passes.custom import (
     custom_jvp,
     custom_vjp,
@@ -366,6 +369,7 @@ __all__ = [
     "broadcast_to",
     "ceil",
     "check_grads",
+    "checkpoint",
     "clip",
     "compile",
     "concatenate",

@@ -16,6 +16,7 @@ ARGUMENTS = {
     "mixed_precision.py": ["--epochs", "4"],
 }
 PRINTS = {
+    "checkpoint.py": ["keep products", "same bits: True"],
     "checks.py": ["agree with central differences", "wrong gradient: order 1", "checks.py:",
                   "log: 1 elements"],
     "custom_rules.py": ["clipped gradient: [-1.", "root 2.000000000000"],

@@ -15,6 +15,7 @@ from samples import (
     orders,
     positions,
     random,
+    regions,
     resampling,
 )
 from samples.sample import Sample
@@ -22,10 +23,12 @@ from samples.sample import Sample
 SAMPLES: tuple[Sample, ...] = (
     *elementwise.SAMPLES, *movement.SAMPLES, *folds.SAMPLES, *positions.SAMPLES, *layers.SAMPLES,
     *norms.SAMPLES, *orders.SAMPLES, *matrices.SAMPLES, *random.SAMPLES, *attention.SAMPLES,
-    *activations.SAMPLES, *experts.SAMPLES, *resampling.SAMPLES)
+    *activations.SAMPLES, *experts.SAMPLES, *resampling.SAMPLES,
+    *regions.SAMPLES)
 
 # Ops that are no computation of their own, and where they are tested.
 EXEMPT = {
+    "checkpoint": "a user's function: test_checkpoint",
     "batched": "a composite for each of many elements: test_vmap",
     "custom_jvp": "a user's function and rule: test_custom",
     "custom_vjp": "a user's function and rule: test_custom",

@@ -1,0 +1,13 @@
+"""Samples of what keeps regions apart."""
+
+from __future__ import annotations
+
+from rlx_py.ir.ops.barrier import BARRIER
+from samples.sample import hostile, reals, sample
+
+SAMPLES = (
+    sample(BARRIER, "alone", reals(3, 2)),
+    sample(BARRIER, "after", reals(2, 3), reals(4)),
+    sample(BARRIER, "after-two", reals(), reals(0, 2), reals(2)),
+    sample(BARRIER, "hostile", hostile(12), reals(), smooth=False),
+)
