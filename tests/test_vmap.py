@@ -262,7 +262,7 @@ def test_a_traced_function_keeps_its_nesting() -> None:
     g = rlx.trace(model, params, point)
     names = [k for k in g.inputs if k.endswith(("x", "y"))]
     assert len(names) == 2, list(g.inputs)
-    exe = rlx.compile(rlx.vmap(g, dict.fromkeys(names, 0), size=4))
+    exe: Any = rlx.compile(rlx.vmap(g, dict.fromkeys(names, 0), size=4))
     x, y = np.arange(12.0).reshape(4, 3), np.arange(8.0).reshape(4, 2)
     out = exe(params, {"x": x, "y": y})
     np.testing.assert_allclose(out["dot"], x @ params["w"])
@@ -291,7 +291,7 @@ def given(kind: str) -> rlx.Graph:
         f = rlx.custom_jvp(lambda a, b: rlx.sin(a) * b, lambda p, t: (
             rlx.sin(p[0]) * p[1], 3 * t[0] * rlx.cos(p[0]) * p[1] + 5 * t[1] * rlx.sin(p[0])))
     else:
-        def f(a: rlx.Node, b: rlx.Node) -> rlx.Node:
+        def f(a: rlx.Node, b: rlx.Node) -> Any:
             return rlx.nn.fake_quantize(a, 4) * b
 
     g = rlx.Graph(kind)
