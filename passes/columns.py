@@ -32,8 +32,8 @@ BLOCK_BYTES = 4096  # of accumulators, and of a row that is read at once: a page
 LEAST_BYTES = 1024  # of a block that is small so that there are BLOCKS of them for threads
 BLOCKS = 4
 MIN_ROWS = 16  # from which the accumulators' loads and stores pay
-MIN_BYTES = 1 << 17  # of a matrix: smaller ones stay in a near cache whatever the order
-MIN_STRIDE = 512  # bytes from row to row; below it a row has too few independent sums
+MIN_BYTES = 1 << 15  # of a matrix: a smaller one lies in the first-level cache, whatever the order
+MIN_STRIDE = 256  # bytes from row to row; below it a row has too few independent sums
 
 
 @dataclass(frozen=True)
