@@ -326,6 +326,24 @@ def test_given_derivatives_are_kept_in_every_order(kind: str) -> None:
     assert_near(evaluate(rlx.parse(str(twice)), wide), evaluate(twice, wide))
 
 
+def test_singular_points_of_a_given_derivative_are_counted_over_all_elements() -> None:
+    f = rlx.custom_jvp(lambda a: rlx.log(a), lambda p, t: (rlx.log(p[0]), t[0] * (1 / p[0])))
+    g = rlx.Graph("flat")
+    x = g.input("x", (3,), rlx.f64)
+    g.output("y", (f(x) * np.array([0.0, 1.0, 0.0])).sum())
+    total = rlx.Graph("total")
+    points = np.array([[0.0, 1.0, 2.0], [0.0, 3.0, 0.0]])
+    x = total.input("x", points.shape, rlx.f64)
+    total.output("loss", total.call(rlx.vmap(g, {"x": 0}, size=2), x=x).y.sum())
+    report = rlx.grad(total, of="loss", wrt="x", singular="report")
+    one = rlx.grad(g, of="y", wrt="x", singular="report")
+    counts = [[s.count for p in points for s in rlx.singular_report(one, {"x": p})],
+              [s.count for s in rlx.singular_report(report, {"x": points})]]
+    assert sum(counts[0]) == sum(counts[1]) == 3
+    np.testing.assert_array_equal(evaluate(report, {"x": points})["grad_x"],
+                                  [[0, 1, 0], [0, 1 / 3, 0]])
+
+
 def given_elsewhere() -> list[Sample]:
     """Samples at whose points the derivative of what the op is made of is another."""
     names = ("logsumexp", "log_softmax", "softmax_cross_entropy", "max_pool", "variance", "norm",
