@@ -295,6 +295,11 @@ from rlx_py.passes.decompose import (
 from rlx_py.passes.differentiate import (
     singular_report,
 )
+from rlx_py.passes.jacobian import (
+    hessian,
+    jacfwd,
+    jacrev,
+)
 from rlx_py.passes.jvp import (
     hvp,
     jvp,
@@ -427,6 +432,7 @@ __all__ = [
     "grad",
     "greater",
     "greater_equal",
+    "hessian",
     "hvp",
     "hypot",
     "i32",
@@ -439,6 +445,8 @@ __all__ = [
     "isfinite",
     "isinf",
     "isnan",
+    "jacfwd",
+    "jacrev",
     "jvp",
     "layer_norm",
     "leaky_relu",

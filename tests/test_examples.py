@@ -25,6 +25,7 @@ PRINTS = {
     "find_nan.py": ["forward:  nan in sqrt", "in the backward of sqrt", "find_nan.py:",
                     "finite:   None"],
     "hessian_vector.py": ["largest eigenvalue"],
+    "jacobians.py": ["2 J'r is the gradient", "stationary after"],
     "linear_regression.py": ["largest difference"],
     "mixed_precision.py": ["f32: loss", "bf16: loss", "steps skipped, loss scale"],
     "profile.py": ["kernels\n", "GFLOP/s", "profile.py:", "% of ", "  line "],
