@@ -18,11 +18,14 @@ from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import OPS, PROJECT, Node, Op, make, pack
 from rlx_py.ir.ops import cumulative, folding, statistics, windows
 from rlx_py.ir.ops import reduce as fold
+from rlx_py.ir.ops.barrier import BARRIER
 from rlx_py.ir.ops.constant import constant, iota
 from rlx_py.ir.ops.contract import CONTRACT
 from rlx_py.ir.ops.special import POLYGAMMA, SINC_DERIVATIVE
 from rlx_py.ir.signature import signature
 from rlx_py.ir.types import TensorType, bf16, bool_, f16, f32, f64, i32, i64, u8
+from rlx_py.passes.checkpoint import checkpoint
+from rlx_py.passes.custom import custom_jvp, custom_vjp
 from rlx_py.passes.vjp import vjp
 
 Function = Callable[..., Node]
@@ -91,6 +94,12 @@ def _structure() -> dict[str, Graph]:
         "logsumexp": of(lambda n: folding.logsumexp(n, 0), x),
         "any": of(lambda n: fold.ANY(n, axes=(0,)), _tensor(3, 4, dtype=bool_)),
         "all": of(lambda n: fold.ALL(n, axes=()), _tensor(3, 4, dtype=bool_)),
+        "barrier": of(lambda n, i: BARRIER(n, i), x, idx),
+        "checkpoint": of(checkpoint(lambda n: e.TANH(e.MUL(n, n))), x),
+        "custom_vjp": of(custom_vjp(e.SIN, lambda n: (e.SIN(n), n),
+                                    lambda n, ct: (e.MUL(ct, e.COS(n)),)), x),
+        "custom_jvp": of(custom_jvp(e.SIN, lambda n, t: (e.SIN(n[0]), e.MUL(t[0], e.COS(n[0])))),
+                         x),
         "scatter_along": of(lambda n, i, u: at.SCATTER_ADD_ALONG(n, i, u, axis=1, mode="fill"),
                             x, along, x),
     }
