@@ -46,6 +46,7 @@ class Group:
     vars: tuple[Var, ...] = ()
     cost: int = 0
     above: int = 0  # bit set of the groups it depends on, itself included
+    is_read: bool = False  # whether another group depends on it
 
     @cached_property
     def bit(self) -> int:
@@ -154,9 +155,13 @@ class Fusion(Storage):
         group.cost += 1 + self.inline_cost.get(node, 0)
         above = group.above
         for p in self.frontier(node):
-            if p in self.group_of:
-                above |= self.group_of[p].above
-        if above != group.above:
+            source = self.group_of.get(p, group)
+            if source is not group:
+                above |= source.above
+                source.is_read = True
+        if not group.is_read:
+            group.above = above
+        elif above != group.above:
             for other in self.groups:
                 if other.above & group.bit:
                     other.above |= above
@@ -302,6 +307,7 @@ class Fusion(Storage):
         early.nests += late.nests
         early.cost += late.cost
         early.above |= late.above
+        early.is_read = True
         late.nests = []
         for group in self.groups:
             if group.above & (early.bit | late.bit):

@@ -28,6 +28,7 @@ class Unit:
     program: Program
     kernels: dict[object, ll.Function] = field(default_factory=dict)
     functions: dict[tuple[str, int], ll.Function] = field(default_factory=dict)
+    constants: dict[Buffer, ll.GlobalVariable] = field(default_factory=dict)
 
     def function(self, name: str, kind: ll.FunctionType) -> ll.Function:
         """A new internal function; the name is made unique."""

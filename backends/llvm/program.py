@@ -15,6 +15,7 @@ from rlx_py.ir.errors import BackendError
 from rlx_py.ir.kernel import Buffer, Call, Kernel, Program, Scope, Stmt, Store, Tile, children
 
 ALIGN = 64
+PART = 128  # kernels called from one function: code generation is not linear in its length
 
 
 def emit_module(program: Program, target: Target, name: str = "step") -> ll.Module:
@@ -44,12 +45,27 @@ def _module(program: Program, target: Target, entries: dict[str, tuple[Kernel, .
 
 def _entry(unit: Unit, name: str, kernels: tuple[Kernel, ...], known: dict[Kernel, Canonical]
            ) -> None:
-    """A public function that runs kernels."""
-    program = unit.program
+    """A public function that runs kernels, many of them part by part."""
     entry = ll.Function(unit.module, ll.FunctionType(I32, [PTR]), name)
     entry.attributes.add("nounwind")
     b = ll.IRBuilder(entry.append_basic_block("entry"))
-    places = _Places(unit, b, entry.args[0])
+    if len(kernels) <= PART:
+        _calls(unit, b, entry.args[0], kernels, known)
+    else:
+        for start in range(0, len(kernels), PART):
+            part = unit.function(f"{name}_part", ll.FunctionType(VOID, [PTR]))
+            part.attributes.add("noinline")
+            inner = ll.IRBuilder(part.append_basic_block("entry"))
+            _calls(unit, inner, part.args[0], kernels[start:start + PART], known)
+            inner.ret_void()
+            b.call(part, [entry.args[0]])
+    b.ret(I32(0))
+
+
+def _calls(unit: Unit, b: ll.IRBuilder, step: ll.Value, kernels: tuple[Kernel, ...],
+           known: dict[Kernel, Canonical]) -> None:
+    program = unit.program
+    places = _Places(unit, b, step)
     for kernel in kernels:
         template = kernel.template or kernel
         canonical = known.get(template)
@@ -61,8 +77,7 @@ def _entry(unit: Unit, name: str, kernels: tuple[Kernel, ...], known: dict[Kerne
         function = unit.kernels.get(key)
         if function is None:
             function = unit.kernels[key] = _kernel_function(unit, kernel, shared, apart)
-        b.call(function, [entry.args[0], *(places.pointer(x) for x in shared)])
-    b.ret(I32(0))
+        b.call(function, [step, *(places.pointer(x) for x in shared)])
 
 
 class _Places:
@@ -89,7 +104,10 @@ class _Places:
     def _make(self, buffer: Buffer) -> ll.Value:
         program = self.unit.program
         if buffer.scope is Scope.CONSTANT:
-            return self._constant(buffer)
+            found = self.unit.constants.get(buffer)
+            if found is None:
+                found = self.unit.constants[buffer] = self._constant(buffer)
+            return found
         if buffer.scope in (Scope.ARENA, Scope.TILE):
             offset = program.offsets.get(buffer)
             if offset is None:
