@@ -19,6 +19,7 @@ from rlx_py.ir.node import (
     user_location,
 )
 from rlx_py.ir.ops.barrier import BARRIER
+from rlx_py.ir.ops.batching import by_element
 from rlx_py.ir.stored import ContractRule
 from rlx_py.ir.types import TensorType, TupleType, Type
 from rlx_py.passes.differentiate import prepared
@@ -155,4 +156,5 @@ def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:
 
 
 # Of the results, `kept` are intermediates that the backward takes as they are.
-CHECKPOINT = register(Op("checkpoint", _infer, vjp=_vjp, jvp=_jvp, decompose=_decompose))
+CHECKPOINT = register(Op("checkpoint", _infer, vjp=_vjp, jvp=_jvp, decompose=_decompose,
+                         batch=by_element))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from layers import CASES, graph_of
 from programs import random_graph
+from samples import samples_of
 
 import rlx_py.ir.ops.elementwise as e
 import rlx_py.ir.ops.index as at
@@ -27,6 +28,7 @@ from rlx_py.ir.types import TensorType, bf16, bool_, f16, f32, f64, i32, i64, u8
 from rlx_py.passes.checkpoint import checkpoint
 from rlx_py.passes.custom import custom_jvp, custom_vjp
 from rlx_py.passes.vjp import vjp
+from rlx_py.passes.vmap import vmap
 
 Function = Callable[..., Node]
 SCATTERS = ("scatter_add", "scatter_set", "scatter_max", "scatter_min")
@@ -164,4 +166,8 @@ def graphs() -> dict[str, Graph]:
               and g.outputs["y0"].dtype.is_float}
     found["twice backward max_pool2d"] = vjp(found["backward max_pool2d"], ["ct_y"])
     found |= {f"random {seed}": random_graph(seed) for seed in range(5)}
+    held = {n.op.name for g in found.values() for n in g.nodes}
+    found |= {f"sample {name}": samples_of(name)[0].graph() for name in OPS
+              if name not in held and samples_of(name)}
+    found["vmap fake_quantize"] = vmap(found["sample fake_quantize"], {"x0": (0, 3)})
     return found | {"constants": constants(), "step": step(), "empty": Graph("empty")}

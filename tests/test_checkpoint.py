@@ -165,3 +165,20 @@ def test_another_policy_and_a_damaged_text_are_refused() -> None:
     text = str(network(rlx.checkpoint(block)))
     with pytest.raises(rlx.FormatError):
         rlx.parse(text.replace("kept=()", "kept=(9,)", 1))
+
+
+@policies
+def test_regions_stay_under_vmap(policy: Any) -> None:
+    def batched(layer: Function) -> Any:
+        g = rlx.Graph()
+        y = layer(g.input("x", (ROWS, WIDTH)), g.param("w", (WIDTH, WIDTH)))
+        g.output("y", (y * y).mean())
+        many = rlx.vmap(g, {"x": (0, 3)})
+        exe = rlx.compile(rlx.grad(many.derive({"y": many.outputs["y"].sum()}), of="y"), threads=1)
+        x = np.random.default_rng(0).normal(size=(3, ROWS, WIDTH)).astype(np.float32)
+        return exe(x=x, w=feed()["w0"]), exe.cost().flops
+
+    (plain, fewer), (again, more) = batched(block), batched(rlx.checkpoint(block, policy=policy))
+    # The shared weight's gradient is summed over elements last, not in one product.
+    np.testing.assert_allclose(again.grad_w, plain.grad_w, rtol=1e-4, atol=1e-6)
+    assert more > fewer or policy == "products"

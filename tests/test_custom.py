@@ -192,3 +192,16 @@ def test_a_damaged_text_is_refused() -> None:
         rlx.parse(text.replace("places=(0, 1)", "places=(0, 7)"))
     with pytest.raises(rlx.FormatError):
         rlx.parse(text.replace("f64[]\n", "f32[]\n", 1))
+
+
+def test_rules_stay_under_vmap() -> None:
+    halved: Function = rlx.custom_vjp(lambda x, y: x * x * y, lambda x, y: (x * x * y, (x, y)),
+                                      lambda kept, ct: (ct * kept[0] * kept[1], None))
+    doubled: Function = rlx.custom_jvp(lambda x, y: x * x * y, lambda p, t: (
+        p[0] * p[0] * p[1], t[0] * p[0] * p[1]))
+    for fn in (halved, doubled):
+        g = rlx.vmap(graph(fn), {"x": (0, 3)})
+        total = g.derive({"f": g.outputs["f"].sum()})
+        found = rlx.compile(rlx.grad(total, of="f", wrt=["x", "y"]))(x=np.arange(3.0), y=2.0)
+        np.testing.assert_array_equal(found["grad_x"], 2 * np.arange(3.0))
+        assert found["grad_y"] == 0
