@@ -61,3 +61,10 @@ def test_its_gradient_adds_up_where_it_read(key: tuple[Any, ...]) -> None:
     np.add.at(expected, key, ct)
     found = evaluate(vjp(g, ["x0"]), {"x0": x, "ct_y": ct})["grad_x0"]
     np.testing.assert_array_equal(found, expected)
+
+
+def test_an_ellipsis_of_no_axes_keeps_positions_apart() -> None:
+    x = np.arange(float(np.prod(SHAPE))).reshape(SHAPE)
+    rest = (slice(None),) * (len(SHAPE) - 3)
+    key = (*rest, slice(None), 0, Ellipsis, np.array([0, 0]))
+    np.testing.assert_array_equal(value(lambda n: n[key], x), x[key])

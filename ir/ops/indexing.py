@@ -81,7 +81,7 @@ def _flat(places: list[Node], sizes: list[int]) -> Node:
 class _Plan:
     """A key read axis by axis: the slices taken first, then one entry for each place of the result.
 
-    An entry is ("axis", axis), ("new", 0) or ("at", axis) with positions in `at`.
+    An entry is ("axis", axis), ("new", 0), ("gap", 0) or ("at", axis) with positions in `at`.
     """
 
     slices: list[tuple[int, int, int]]
@@ -127,6 +127,8 @@ def _expanded(key: tuple[Any, ...], rank: int) -> list[Any]:
         raise ArgumentError("more than one ellipsis")
     place = dots[0] if dots else len(entries)
     whole = [slice(None)] * (rank - used)
+    if dots and not whole:
+        return entries  # an ellipsis of no axes still keeps positions apart
     return [*entries[:place], *whole, *entries[place + 1:]]
 
 
@@ -140,8 +142,8 @@ def _read(node: Node, entries: list[Any]) -> _Plan:
     plan = _Plan([(0, d, 1) for d in node.shape], [], [], {})
     axis = 0
     for k in entries:
-        if k is None:
-            plan.entries.append(("new", 0))
+        if k is None or k is Ellipsis:
+            plan.entries.append(("new" if k is None else "gap", 0))
             continue
         if isinstance(k, slice):
             _read_slice(plan, k, axis, node.shape[axis])
@@ -188,7 +190,8 @@ def _basic(node: Node, plan: _Plan) -> Node:
                       tuple(place + 1 if i == axis else d for i, d in enumerate(node.shape)),
                       (1,) * node.rank)
     return reshaped(node, tuple(
-        1 if kind == "new" else node.shape[axis] for kind, axis in plan.entries if kind != "at"))
+        1 if kind == "new" else node.shape[axis] for kind, axis in plan.entries
+        if kind in ("new", "axis")))
 
 
 def _advanced(node: Node, plan: _Plan) -> Node:
@@ -202,8 +205,8 @@ def _advanced(node: Node, plan: _Plan) -> Node:
     # NumPy puts the result's axes in place where the positions stand together, else in front.
     front = spots[-1] - spots[0] + 1 != len(spots)
     head, rest = (0, plan.entries) if front else (spots[0], plan.entries[spots[-1] + 1:])
-    before = plan.entries[:head]
-    after = [e for e in rest if e[0] != "at"]
+    before = [e for e in plan.entries[:head] if e[0] != "gap"]
+    after = [e for e in rest if e[0] in ("new", "axis")]
     lead = [a for kind, a in before if kind == "axis"]
     tail = [a for kind, a in after if kind == "axis"]
     order = (*lead, *axes, *tail)
