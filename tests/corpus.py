@@ -7,13 +7,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from layers import CASES, graph_of
-from programs import random_graph
-from samples import samples_of
 
 import rlx_py.ir.ops.elementwise as e
 import rlx_py.ir.ops.index as at
 import rlx_py.ir.ops.movement as mv
+from layers import CASES, graph_of
+from programs import random_graph
 from rlx_py.ir.errors import RLXError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import OPS, PROJECT, Node, Op, make, pack
@@ -29,6 +28,7 @@ from rlx_py.passes.checkpoint import checkpoint
 from rlx_py.passes.custom import custom_jvp, custom_vjp
 from rlx_py.passes.vjp import vjp
 from rlx_py.passes.vmap import vmap
+from samples import samples_of
 
 Function = Callable[..., Node]
 SCATTERS = ("scatter_add", "scatter_set", "scatter_max", "scatter_min")

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laws import check_second_order, check_transpose, graph_of, named
 
 import rlx_py.ir.ops.arrays as rnp
+from laws import check_second_order, check_transpose, graph_of, named
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.node import Node
 from rlx_py.passes.vjp import grad, vjp

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from documents import ROOT, run_python
-from native import needs_cc
-from samples import SAMPLES, samples_of
 
 import rlx_py as rlx
+from documents import ROOT, run_python
+from native import needs_cc
 from rlx_py.cli import main
 from rlx_py.coverage import Coverage, coverage, dtypes_of
 from rlx_py.ir.node import OPS
 from rlx_py.ir.types import DTYPES
+from samples import SAMPLES, samples_of
 
 
 def graph() -> rlx.Graph:

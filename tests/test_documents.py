@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from documents import ROOT, blocks, run_blocks
-from tools import singularities as s
 
 import rlx_py as rlx
+from documents import ROOT, blocks, run_blocks
+from tools import singularities as s
 
 FOLDERS = ("ir", "passes", "backends", "rlx_py", "tests", "examples", "benchmarks", "docs")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+
 from loop_programs import (
     EXTENTS,
     Axis,
@@ -20,7 +21,6 @@ from loop_programs import (
     run_native,
     same_bits,
 )
-
 from rlx_py.backends.llvm.jit import compile_program
 from rlx_py.backends.llvm.program import emit_module
 from rlx_py.backends.llvm.targets import host, named

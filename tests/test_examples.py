@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from documents import ROOT, run_python
 
 EXAMPLES = {p.name: p for p in sorted((ROOT / "examples").glob("*.py"))}

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+
 from loop_programs import (
     Axis,
     Maker,
@@ -20,7 +21,6 @@ from loop_programs import (
     run_native,
     same_bits,
 )
-
 from rlx_py.ir.errors import DTypeError
 from rlx_py.ir.index import Var, as_index
 from rlx_py.ir.interpret import interpret

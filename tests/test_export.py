@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native import CC, STRICT, build, fields, needs_cc, run_c
 
 import rlx_py.ir.ops.arrays as a
 import rlx_py.ir.ops.pointwise as p
+from native import CC, STRICT, build, fields, needs_cc, run_c
 from rlx_py import optim
 from rlx_py.backends.llvm import aot
 from rlx_py.backends.llvm.header import identifier

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import graph_of, value
 
+from laws import graph_of, value
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.passes.vjp import vjp
 

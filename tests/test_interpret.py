@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loop_programs import Axis, Maker, accumulator, arrays_of, copy_loop, let, literal
 
+from loop_programs import Axis, Maker, accumulator, arrays_of, copy_loop, let, literal
 from rlx_py.ir.errors import VerifyError
 from rlx_py.ir.index import Index, Quotient, Remainder, Var, as_index
 from rlx_py.ir.interpret import fused, interpret

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from layers import gradient, graph_of, normal, run, value
 
 import rlx_py as rlx
+from layers import gradient, graph_of, normal, run, value
 from rlx_py import nn
 from rlx_py.ir.node import Node
 from rlx_py.ir.types import bf16, f16, f32, i32

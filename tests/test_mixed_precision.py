@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import SAMPLES, samples_of
-from sweep import with_gradients
 
 import rlx_py as rlx
 from rlx_py.ir.types import DType, Precision
 from rlx_py.passes.autocast import precision_of
+from samples import SAMPLES, samples_of
+from sweep import with_gradients
 
 Arrays = dict[str, Any]
 NARROW = pytest.mark.parametrize("dtype", [rlx.bf16, rlx.f16], ids=str)

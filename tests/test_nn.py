@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from layers import CASES, graph_of, normal, run, value
 
+from layers import CASES, graph_of, normal, run, value
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import OPS

@@ -6,9 +6,9 @@ from math import inf, log, nan
 
 import numpy as np
 import pytest
-from layers import LABELS, gradient, graph_of, normal, value
 
 import rlx_py.ir.ops.arrays as rlx
+from layers import LABELS, gradient, graph_of, normal, value
 from rlx_py import nn
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.node import Node

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from layers import LABELS, Array, Function, gradient, graph_of, normal, value
 
+from layers import LABELS, Array, Function, gradient, graph_of, normal, value
 from rlx_py import nn
 from rlx_py.ir.errors import ArgumentError, DTypeError, RLXError, ShapeError
 from rlx_py.ir.evaluate import evaluate

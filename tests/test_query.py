@@ -7,10 +7,10 @@ import re
 import shutil
 from pathlib import Path
 
-import corpus
 import networkx as nx
 import pytest
 
+import corpus
 from rlx_py.ir.errors import ArgumentError, BackendError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Node

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from programs import random_graph, random_values
-from sweep import fresh, run_compiled, with_gradients
 
 import rlx_py as rlx
+from programs import random_graph, random_values
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.types import f64
@@ -19,6 +18,7 @@ from rlx_py.passes.decompose import decompose
 from rlx_py.passes.jvp import jvp
 from rlx_py.passes.simplify import BEFORE_DIFFERENTIATION, simplify
 from rlx_py.passes.vjp import vjp
+from sweep import fresh, run_compiled, with_gradients
 
 SEEDS = st.integers(0, 2**32)
 COUNTS = st.integers(1, 14)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import corpus
 import ml_dtypes
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+import corpus
 from rlx_py.ir import serialize
 from rlx_py.ir.errors import ArgumentError, DTypeError, FormatError, RLXError, VerifyError
 from rlx_py.ir.evaluate import evaluate_all

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from loop_programs import Axis, Maker, accumulator, arrays_of, let, literal, same_bits
 
+from loop_programs import Axis, Maker, accumulator, arrays_of, let, literal, same_bits
 from rlx_py.backends.source.dialects import CUDA
 from rlx_py.backends.source.emit import Source, emit_kernel
 from rlx_py.ir.errors import BackendError

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laws import check_gradient, check_second_order, check_transpose, graph_of, named, value
 
 import rlx_py.ir.ops.arrays as rnp
+from laws import check_gradient, check_second_order, check_transpose, graph_of, named, value
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph

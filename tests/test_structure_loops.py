@@ -7,10 +7,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from laws import floats, graph_of, named
-from test_structure import CASES, Array, Case, arrays_of
 
 import rlx_py.ir.ops.arrays as rnp
+from laws import floats, graph_of, named
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.interpret import interpret
@@ -19,6 +18,7 @@ from rlx_py.passes.decompose import decompose
 from rlx_py.passes.lower import lower
 from rlx_py.passes.simplify import simplify
 from rlx_py.passes.vjp import vjp
+from test_structure import CASES, Array, Case, arrays_of
 
 
 def check_lowered(graph: Graph, feed: dict[str, Array], tolerance: float = 1e-12) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import SAMPLES
-from samples.sample import Sample, add_sample
-from sweep import assert_near, fresh, run_compiled, with_gradients
 
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.types import DType, f32, f64
+from samples import SAMPLES
+from samples.sample import Sample, add_sample
+from sweep import assert_near, fresh, run_compiled, with_gradients
 
 # Every how many samples of an op are compiled: each in f32, and a third in the rarer types.
 STRIDES = {f32: 1, f64: 2}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from samples import SAMPLES
-from samples.sample import Sample
-from sweep import check_differences, check_transpose
 
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Op
 from rlx_py.ir.types import f64
+from samples import SAMPLES
+from samples.sample import Sample
+from sweep import check_differences, check_transpose
 
 SMOOTH = [s for s in SAMPLES if s.differentiable]
 

@@ -6,15 +6,15 @@ import inspect
 
 import numpy as np
 import pytest
-from samples import EXEMPT, SAMPLES, samples_of
-from samples.sample import Sample
-from sweep import assert_near, float_inputs, fresh
 
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.node import OPS, Op
 from rlx_py.ir.types import f64
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.vjp import vjp
+from samples import EXEMPT, SAMPLES, samples_of
+from samples.sample import Sample
+from sweep import assert_near, float_inputs, fresh
 
 BACKWARDS = [n for n in OPS if "_backward" in n]
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples.sample import positions
-from sweep import assert_near, fresh, run_compiled, same_bits, with_gradients
 
 import rlx_py as rlx
 from rlx_py import nn
@@ -17,6 +15,8 @@ from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.listing import show
+from samples.sample import positions
+from sweep import assert_near, fresh, run_compiled, same_bits, with_gradients
 
 Array = np.ndarray[Any, Any]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import corpus
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import corpus
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph, parse

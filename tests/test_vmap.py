@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import SAMPLES
-from samples.sample import Sample
-from sweep import assert_near, run_compiled
 
 import rlx_py as rlx
 from rlx_py.ir.evaluate import evaluate, evaluate_all
 from rlx_py.ir.node import OPS, Op
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.types import f64
+from samples import SAMPLES
+from samples.sample import Sample
+from sweep import assert_near, run_compiled
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tools import singularities as s
 
 PACKAGES = {"PyTorch": "torch", "JAX": "jax"}

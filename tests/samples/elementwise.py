@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from samples.sample import Array, Sample, apart, between, hostile, reals, sample, ties
 
 from rlx_py.ir.node import OPS
 from rlx_py.ir.types import DTYPES, bf16, bool_, f32, i8, i32, i64, u8, u32
+from samples.sample import Array, Sample, apart, between, hostile, reals, sample, ties
 
 INF, NAN = np.inf, np.nan
 WIDE = (2, 37)  # longer than a vector of any type here, with a remainder

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from samples.sample import Sample, apart, between, hostile, reals, sample, ties
 
 from rlx_py.ir.node import OPS
+from samples.sample import Sample, apart, between, hostile, reals, sample, ties
 
 INF = np.inf
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from samples.sample import Array, Sample, between, hostile, reals, sample
-
 from rlx_py.ir.node import OPS
+from samples.sample import Array, Sample, between, hostile, reals, sample
 
 
 def op(name: str, case: str, *arrays: Array, smooth: bool = True, **attrs: Any) -> Sample:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from samples.sample import Array, Sample, apart, hostile, positions, reals, sample, ties
 
 from rlx_py.ir.node import OPS
+from samples.sample import Array, Sample, apart, hostile, positions, reals, sample, ties
 
 WILD = np.array([5, -1, 2, -(2**31), 2**31 - 1, 0], np.int32)
 ALONG = positions(0, 3, 2, 5)
