@@ -179,6 +179,19 @@ CASES = [
       for a, b in ((0, 0), (3, 3), (1, 3), (3, 1), (-4, 2)) for s in (1 / (1 + np.exp(b - a)),)],
     *[case("logaddexp", "", rlx.logaddexp, a, b, d0=float(a == 1), d1=float(b == 1))
       for a, b in ((-INF, -INF), (-INF, 1), (1, -INF))],
+    # Indices
+    case("C27", "pytorch 188843", lambda u: rlx.scatter_set(np.zeros(3, u.dtype.numpy),
+                                                            np.array([1]), u[:1]),
+         [5, 6, 7], y=[0, 5, 0], d0=[1, 0, 0]),
+    case("C27", "pytorch 188843", lambda u: rlx.scatter_set(np.zeros(3, u.dtype.numpy),
+                                                            np.zeros(0, np.int64), u[:0]),
+         [5, 6, 7], y=[0, 0, 0], d0=[0, 0, 0]),
+    case("C29", "jax 40648", lambda x, u: rlx.scatter_max(x, np.array([99]), u, mode="clip"),
+         [1, 2, 3], [5], y=[1, 2, 5], d0=[1, 1, 0], d1=[1]),
+    case("C30", "mlx 1428", lambda x: rlx.top_k(x, 2)[0], [1, 2, 6, 4, 5], y=[6, 5],
+         d0=[0, 0, 1, 0, 1]),
+    case("C55", "mlx 4114", lambda x: rlx.top_k(x, 2)[0] ** 2, [1, 3, 2], d0=[0, 6, 4],
+         d00=[0, 2, 2]),
 ]
 REQUIRED = ("C01 C02 C04 C05 C06 C07 C08 C10 C11 C13 C16 C17 C20 C22 C23 C24 C25 C37 C38 C39 C40 "
             "C50 C56")
