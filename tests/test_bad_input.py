@@ -415,7 +415,7 @@ def timed(g):
 
 kind = sys.argv[1]
 whole, seconds = timed(program(kind, 20000))
-derived = rlx.value_and_grad(program(kind, 3000), of="loss", wrt=["x", "w"])
+derived = rlx.value_and_grad(program(kind, 1500), of="loss", wrt=["x", "w"])
 exe, _ = timed(derived)
 values = {k: np.full(n.shape, 0.1, np.float32) for k, n in derived.leaves.items()}
 found, want = exe(**values), rlx.evaluate(derived, values)

@@ -9,13 +9,13 @@ import pytest
 
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.types import DType, f32, f64
+from rlx_py.ir.types import DType, bf16, f16, f32, f64
 from samples import SAMPLES
 from samples.sample import Sample, add_sample
 from sweep import assert_near, fresh, run_compiled, with_gradients
 
-# Every how many samples of an op are compiled: each in f32, and a third in the rarer types.
-STRIDES = {f32: 1, f64: 2}
+# Every how many samples of an op are compiled, and from which: each in f32, fewer in the rarer.
+STRIDES = {f32: (0, 1), f64: (0, 2), f16: (0, 5), bf16: (2, 5)}
 
 
 def groups() -> dict[tuple[str, DType], list[Sample]]:
@@ -24,7 +24,10 @@ def groups() -> dict[tuple[str, DType], list[Sample]]:
     for s in SAMPLES:
         for dtype in s.dtypes():
             found.setdefault((s.op.name, dtype), []).append(s)
-    return {key: group[::STRIDES.get(key[1], 3)] for key, group in found.items()}
+    for (name, dtype), group in found.items():
+        first, step = STRIDES.get(dtype, (0, 3))
+        found[name, dtype] = group[min(first, len(group) - 1)::step]
+    return found
 
 
 GROUPS = groups()
