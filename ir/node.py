@@ -354,7 +354,9 @@ _PACKAGE = str(Path(__file__).parent.parent) + "/"
 def user_location() -> Location | None:
     """File and line of the innermost frame outside this package."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    # What dataclass writes has no file; its module tells where it belongs.
+    while frame is not None and (frame.f_code.co_filename.startswith(_PACKAGE)
+                                 or str(frame.f_globals.get("__name__")).startswith("rlx_py.")):
         frame = frame.f_back
     return (frame.f_code.co_filename, frame.f_lineno) if frame else None
 

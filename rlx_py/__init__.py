@@ -65,6 +65,11 @@ from rlx_py.ir.ops.arithmetic import (
 from rlx_py.ir.ops.average_pool import (
     avg_pool2d,
 )
+from rlx_py.ir.ops.checkpoints import (
+    budget,
+    count,
+    every,
+)
 from rlx_py.ir.ops.choice import (
     bitwise_and,
     bitwise_or,
@@ -372,6 +377,7 @@ __all__ = [
     "bitwise_xor",
     "bool",
     "broadcast_to",
+    "budget",
     "ceil",
     "check_grads",
     "checkpoint",
@@ -387,6 +393,7 @@ __all__ = [
     "conv_transpose3d",
     "cos",
     "cosh",
+    "count",
     "cross_entropy",
     "cumlogsumexp",
     "cummax",
@@ -410,6 +417,7 @@ __all__ = [
     "erfc",
     "erfinv",
     "evaluate",
+    "every",
     "exp",
     "exp2",
     "expand_dims",

@@ -182,3 +182,11 @@ def test_regions_stay_under_vmap(policy: Any) -> None:
     # The shared weight's gradient is summed over elements last, not in one product.
     np.testing.assert_allclose(again.grad_w, plain.grad_w, rtol=1e-4, atol=1e-6)
     assert more > fewer or policy == "products"
+
+
+@pytest.mark.parametrize("spec, least", [(rlx.every, 1), (rlx.count, 0), (rlx.budget, 0)])
+def test_specifications_are_values_and_checked(spec: Any, least: int) -> None:
+    assert spec(least) == spec(least) != spec(least + 1)
+    for wrong in (least - 1, True, 1.5, "2", None):
+        with pytest.raises(rlx.ArgumentError, match=rf"(?s){spec.__name__}.*test_checkpoint.py"):
+            spec(wrong)
