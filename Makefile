@@ -13,6 +13,8 @@ test: $(SETUP)
 
 bench: $(SETUP)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m benchmarks
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m benchmarks.ops
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m benchmarks.compile_times
 
 lint: .venv/.linted
 	$(BIN)/ruff check .

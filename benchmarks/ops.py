@@ -27,6 +27,7 @@ from benchmarks.rows import Row, rows
 PEERS = ("numpy", "torch", "jax")
 Run = Callable[[], Any]
 Clock = Callable[[], float]
+SLOW = 1.0  # seconds of a call that is timed once
 Results = tuple[np.ndarray[Any, Any], ...]
 
 
@@ -97,10 +98,10 @@ def measure(row: Row, peers: Iterable[str], options: argparse.Namespace) -> str:
     clock = time.process_time if options.cpu_time else time.perf_counter
     once = {name: max(seconds(run, 1, clock), 1e-6) for name, run in runs.items()}
     times = {name: max(1, int(options.seconds / s)) for name, s in once.items()}
-    rounds = max(1, min(options.rounds, int(20 * options.seconds * options.rounds
-                                            / max(once.values()))))
-    turns = [{name: seconds(run, times[name], clock) for name, run in runs.items()}
-             for _ in range(rounds)]
+    longest = max((s for s in once.values() if s < SLOW), default=SLOW)
+    rounds = max(1, min(options.rounds, int(20 * options.seconds * options.rounds / longest)))
+    turns = [{name: once[name] if once[name] >= SLOW else seconds(run, times[name], clock)
+              for name, run in runs.items()} for _ in range(rounds)]
     best = {name: min(turn[name] for turn in turns) for name in runs}
     line = f"{row.name:22}" + "".join(
         f" {best[name] * 1e6:11.1f}" if name in best else f" {'-':>11}"

@@ -48,38 +48,106 @@ def rows() -> Iterator[Row]:
 
 
 def _convolutions(normal: Callable[..., Any]) -> Iterator[Row]:
+    """S2, S3. NumPy has no convolution: its sides are sums over the taps, in the form it runs best.
+    """
     x, w = normal(1, 128, 124, 124), normal(128, 1, 3, 3)
+
+    def numpy_depthwise(n: ModuleType) -> Callable[..., Any]:
+        def conv(x: Any, w: Any) -> Any:
+            wide, total = n.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), n.zeros_like(x)
+            for i, j in n.ndindex(3, 3):
+                total += wide[:, :, i:i + 124, j:j + 124] * w[:, 0, i, j, None, None]
+            return total
+        return conv
+
+    def numpy_depthwise_weight(n: ModuleType) -> Callable[..., Any]:
+        def gradient(x: Any, w: Any, ct: Any) -> Any:
+            wide, total = n.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), n.zeros_like(w)
+            for i, j in n.ndindex(3, 3):
+                total[:, 0, i, j] = n.einsum("nchw,nchw->c", wide[:, :, i:i + 124, j:j + 124], ct)
+            return total
+        return gradient
+
+    def numpy_transposed(n: ModuleType) -> Callable[..., Any]:
+        def conv(x: Any, w: Any) -> Any:
+            total = n.zeros((8, 32, 4 * 999 + 8), n.float32)
+            for k in range(8):
+                total[:, :, k:k + 4000:4] += w[:, :, k].T @ x
+            return total
+        return conv
+
     yield Row(
         "depthwise conv", {"x": x, "w": w},
         lambda x, w: rlx.nn.conv2d(x, w, padding=1, groups=128),
-        torch=lambda t: lambda x, w: t.conv2d(x, w, padding=1, groups=128),
-        jax=lambda j: lambda x, w: j.lax.conv_general_dilated(
+        numpy_depthwise,
+        lambda t: lambda x, w: t.conv2d(x, w, padding=1, groups=128),
+        lambda j: lambda x, w: j.lax.conv_general_dilated(
             x, w, (1, 1), ((1, 1), (1, 1)), feature_group_count=128),
     )
     yield Row(
         "depthwise conv dW", {"x": x, "w": w, "ct_out": normal(*x.shape)},
         lambda x, w: rlx.nn.conv2d(x, w, padding=1, groups=128),
-        torch=lambda t: lambda x, w, ct: t.nn.grad.conv2d_weight(
-            x, w.shape, ct, padding=1, groups=128),
-        jax=lambda j: lambda x, w, ct: j.vjp(lambda w: j.lax.conv_general_dilated(
+        numpy_depthwise_weight,
+        lambda t: lambda x, w, ct: t.nn.grad.conv2d_weight(x, w.shape, ct, padding=1, groups=128),
+        lambda j: lambda x, w, ct: j.vjp(lambda w: j.lax.conv_general_dilated(
             x, w, (1, 1), ((1, 1), (1, 1)), feature_group_count=128), w)[1](ct)[0],
         wrt=("w",),
     )
     yield Row(
         "transposed conv", {"x": normal(8, 32, 1000), "w": normal(32, 32, 8)},
         lambda x, w: rlx.nn.conv_transpose1d(x, w, stride=4),
-        torch=lambda t: lambda x, w: t.conv_transpose1d(x, w, stride=4),
-        jax=lambda j: lambda x, w: j.lax.conv_general_dilated(
+        numpy_transposed,
+        lambda t: lambda x, w: t.conv_transpose1d(x, w, stride=4),
+        lambda j: lambda x, w: j.lax.conv_general_dilated(
             x, j.numpy.flip(w, 2), (1,), ((7, 7),), lhs_dilation=(4,),
             dimension_numbers=("NCH", "IOH", "NCH")),
     )
+    yield from _large_kernel(normal(1, 1, 300, 300), normal(1, 1, 300, 300))
+
+
+def _large_kernel(x: Any, w: Any) -> Iterator[Row]:
+    """S4, as a convolution and by Fourier transforms, in each system by its own."""
+
+    def numpy_conv(n: ModuleType) -> Callable[..., Any]:
+        def conv(x: Any, w: Any) -> Any:
+            wide, total = n.pad(x[0, 0], (149, 150)), n.zeros((300, 300), n.float32)
+            band = n.zeros((599, 300), n.float32)
+            diagonals = n.lib.stride_tricks.as_strided(
+                band, (300, 300), (band.strides[0] + band.strides[1], band.strides[0]))
+            for k in range(300):
+                diagonals[:] = w[0, 0, k]
+                total += wide[k:k + 300] @ band
+            return total[None, None]
+        return conv
+
     yield Row(
-        "large kernel conv", {"x": normal(1, 1, 300, 300), "w": normal(1, 1, 300, 300)},
+        "large kernel conv", {"x": x, "w": w},
         lambda x, w: rlx.nn.conv2d(x, w, padding="same"),
-        torch=lambda t: lambda x, w: t.conv2d(t.nn.functional.pad(x, (149, 150, 149, 150)), w),
-        jax=lambda j: lambda x, w: j.lax.conv_general_dilated(
+        numpy_conv,
+        lambda t: lambda x, w: t.conv2d(t.nn.functional.pad(x, (149, 150, 149, 150)), w),
+        lambda j: lambda x, w: j.lax.conv_general_dilated(
             x, w, (1, 1), ((149, 150), (149, 150))),
     )
+
+    def rlx_transforms(x: Any, w: Any) -> Any:
+        def spectrum(x: Any) -> Any:
+            pairs = rlx.fft.rfft(rlx.pad(x, ((0, 0), (0, 0), (0, 300), (0, 300))))
+            return rlx.fft.fft(*pairs, axis=2)
+
+        (a, b), (c, d) = spectrum(x), spectrum(w)
+        pairs = rlx.fft.ifft(a * c + b * d, b * c - a * d, axis=2)
+        return rlx.roll(rlx.fft.irfft(*pairs), (149, 149), (2, 3))[:, :, :300, :300]
+
+    def transforms(fft: Any, roll: Callable[..., Any]) -> Callable[..., Any]:
+        def conv(x: Any, w: Any) -> Any:
+            size = (600, 600)
+            product = fft.rfft2(x, size) * fft.rfft2(w, size).conj()
+            return roll(fft.irfft2(product, size), (149, 149), (2, 3))[:, :, :300, :300]
+        return conv
+
+    yield Row("the same by FFT", {"x": x, "w": w}, rlx_transforms,
+              lambda n: transforms(n.fft, n.roll), lambda t: transforms(t.fft, t.roll),
+              lambda j: transforms(j.numpy.fft, j.numpy.roll))
 
 
 def _sorts(rng: np.random.Generator) -> Iterator[Row]:
@@ -100,8 +168,19 @@ def _reductions(normal: Callable[..., Any]) -> Iterator[Row]:
     yield _sum(normal(16384, 64), "column sum 16384x64", 0)
     yield Row("cumsum 1e6", {"x": normal(1_000_000)}, lambda x: rlx.cumsum(x, axis=0),
               lambda n: n.cumsum, lambda t: lambda x: x.cumsum(0), lambda j: j.numpy.cumsum)
+
+    def numpy_max_pool(n: ModuleType) -> Callable[..., Any]:
+        def max_pool(x: Any) -> Any:
+            wide = n.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-n.inf)
+            total = wide[:, :, :56:2, :56:2]
+            for i, j in ((i, j) for i in range(3) for j in range(3) if i or j):
+                total = n.maximum(total, wide[:, :, i:i + 56:2, j:j + 56:2])
+            return total
+        return max_pool
+
     yield Row(
         "max-pool", {"x": normal(16, 64, 56, 56)}, lambda x: rlx.nn.max_pool2d(x, 3, 2, 1),
+        numpy_max_pool,
         torch=lambda t: lambda x: t.nn.functional.max_pool2d(x, 3, 2, 1),
         jax=lambda j: lambda x: j.lax.reduce_window(
             x, -np.inf, j.lax.max, (1, 1, 3, 3), (1, 1, 2, 2),
