@@ -79,6 +79,13 @@ def batch_nodes(roots: Iterable[Node], given: Mapping[Node, Found], size: int) -
     return found
 
 
+def batched_results(graph: Graph, leaves: Mapping[Node, Value], size: int) -> list[Value]:
+    """The results of a graph over other leaves, some with the batch axis."""
+    source = expand_batched(graph, [x for x, v in leaves.items() if v.batched])
+    found = batch_nodes(source.outputs.values(), dict(leaves), size)
+    return [single(found[r]) for r in source.outputs.values()]
+
+
 def _batch(node: Node, found: Mapping[Node, Found], size: int) -> Found:
     if node.op is PROJECT:
         several = found[node.inputs[0]]

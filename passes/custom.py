@@ -32,6 +32,7 @@ from rlx_py.passes.region import (
     placeholders,
     result_types,
     results_of,
+    same_results,
 )
 from rlx_py.passes.vjp import lacks_vjp, pullback
 
@@ -80,19 +81,8 @@ def _residuals(value: Any, results: list[Node], tree: Tree) -> tuple[list[Node],
     if not isinstance(value, tuple) or len(value) != 2:
         raise ArgumentError("custom_vjp: fwd returns (result, residuals)" + at(user_location()))
     found, nesting = results_of(value[0])
-    _same_results("custom_vjp: fwd", found, nesting, results, tree)
+    same_results("custom_vjp: fwd", found, nesting, "fn", results, tree)
     return results_of(value[1])
-
-
-def _same_results(what: str, found: list[Node], nesting: Tree, results: list[Node],
-                  tree: Tree) -> None:
-    if nesting != tree or [n.type for n in found] != [n.type for n in results]:
-        raise ShapeError(f"{what} gives {nesting.describe()} ({_types(found)}), fn "
-                         f"{tree.describe()} ({_types(results)})" + at(user_location()))
-
-
-def _types(nodes: list[Node]) -> str:
-    return ", ".join(str(n.type) for n in nodes)
 
 
 def _cotangents(value: Any, arguments: Arguments) -> tuple[tuple[int, ...], list[Node]]:
@@ -221,7 +211,7 @@ def _result_tangents(value: Any, results: list[Node],
     if not isinstance(value, tuple) or len(value) != 2:
         raise ArgumentError("custom_jvp: rule returns (result, tangents)" + at(user_location()))
     found, nesting = results_of(value[0])
-    _same_results("custom_jvp: rule", found, nesting, results, tree)
+    same_results("custom_jvp: rule", found, nesting, "fn", results, tree)
     places, tangents = [], []
     for i, t in enumerate(_spread(tree, value[1], "custom_jvp: the tangent")):
         if t is None:

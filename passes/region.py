@@ -123,6 +123,18 @@ def results_of(value: Any) -> tuple[list[Node], Tree]:
     return [as_node(x) for x in leaves], tree
 
 
+def same_results(what: str, found: list[Node], nesting: Tree, like: str, results: list[Node],
+                 tree: Tree) -> None:
+    """Refuse results of another nesting or other types than those of `like`."""
+    if nesting != tree or [n.type for n in found] != [n.type for n in results]:
+        raise ShapeError(f"{what} gives {nesting.describe()} ({_types(found)}), {like} "
+                         f"{tree.describe()} ({_types(results)})" + at(user_location()))
+
+
+def _types(nodes: list[Node]) -> str:
+    return ", ".join(str(n.type) for n in nodes)
+
+
 def closed(what: str, leaves: Sequence[Node], results: Sequence[Node]) -> Body:
     """The body of results over leaves. ArgumentError where they use a leaf that is none of these:
     a rule can give what it does not know no derivative."""

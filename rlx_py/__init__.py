@@ -284,6 +284,9 @@ from rlx_py.ir.verify import (
 from rlx_py.passes.autocast import (
     autocast,
 )
+from rlx_py.passes.branch import (
+    cond,
+)
 from rlx_py.passes.check import (
     check_grads,
 )
@@ -308,6 +311,10 @@ from rlx_py.passes.jacobian import (
 from rlx_py.passes.jvp import (
     hvp,
     jvp,
+)
+from rlx_py.passes.loops import (
+    scan,
+    while_loop,
 )
 from rlx_py.passes.retype import (
     retype,
@@ -577,4 +584,7 @@ __all__ = [
     "xlogy",
     "zeros",
     "zeros_like",
+    "scan",
+    "cond",
+    "while_loop",
 ]

@@ -1,0 +1,180 @@
+"""cond: one of two functions, chosen when the program runs; only the chosen one is computed.
+
+A derivative is another choice, between the derivatives of the two, which computes again what it
+needs of the branch that was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx_py.ir.errors import ShapeError
+from rlx_py.ir.evaluate import evaluate_nodes
+from rlx_py.ir.node import Chain, Cotangent, Node, Op, make, pack, register
+from rlx_py.ir.ops.batching import size_of
+from rlx_py.ir.ops.elementwise import SELECT
+from rlx_py.ir.ops.located import located
+from rlx_py.ir.ops.movement import spread
+from rlx_py.ir.ops.operand import as_node
+from rlx_py.ir.types import TensorType, TupleType, Type, bool_
+from rlx_py.passes.batched import Value, batched_results
+from rlx_py.passes.differentiate import ChainRule, prepared, zeros
+from rlx_py.passes.jvp import lacks_jvp, pushforward
+from rlx_py.passes.region import (
+    Arguments,
+    Body,
+    body_graph,
+    captured,
+    graph_of,
+    over,
+    parts,
+    placeholders,
+    result_types,
+    results_of,
+    same_results,
+)
+from rlx_py.passes.vjp import lacks_vjp, pullback
+
+Array = np.ndarray[Any, Any]
+Results = tuple[Sequence[Node], Sequence[Node]]  # leaves, and what a branch makes of them
+
+
+@located
+def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *args: Any) -> Any:
+    """then(*args) where pred, a bool scalar, is true, else orelse(*args); as jax.lax.cond.
+
+    Arguments and results nest as they like, those of the two alike; both functions may use nodes
+    from outside, are called once while the graph is built, and only the chosen one is computed.
+    Raises ShapeError (pred is no bool scalar, results of different types), ArgumentError.
+    """
+    chosen = as_node(pred)
+    if chosen.type != TensorType(bool_, ()):
+        raise ShapeError(f"pred is one bool, not {chosen.type}")
+    arguments = Arguments(args)
+    leaves = placeholders("x", arguments.nodes)
+    first, tree = results_of(then(*arguments.with_nodes(leaves)))
+    second, nesting = results_of(orelse(*arguments.with_nodes(leaves)))
+    same_results("orelse", second, nesting, "then", first, tree)
+    taken, found = captured(leaves, [*first, *second])
+    own = [*leaves, *taken.values()]
+    node = _node(chosen, [*arguments.nodes, *taken], (own, found[:len(first)]),
+                 (own, found[len(first):]))
+    return tree.build(parts(node))
+
+
+def _node(pred: Node, inputs: Sequence[Node], then: Results, orelse: Results) -> Node:
+    return make(COND, [pred, *inputs], {"then": _body(*then), "orelse": _body(*orelse)})
+
+
+def _body(leaves: Sequence[Node], results: Sequence[Node]) -> Body:
+    own = placeholders("x", leaves)
+    return Body.of(body_graph(own, over(results, dict(zip(leaves, own, strict=True)))))
+
+
+def _infer(pred: TensorType, *types: TensorType, then: str, orelse: str) -> Type:
+    if pred != TensorType(bool_, ()):
+        raise ShapeError(f"the choice is one bool, not {pred}")
+    first, second = result_types(then, types), result_types(orelse, types)
+    if first != second:
+        raise ShapeError(f"one branch gives ({', '.join(map(str, first))}), the other "
+                         f"({', '.join(map(str, second))})")
+    return TupleType(tuple(first))
+
+
+def _evaluate(pred: Array, *arrays: Array, then: str, orelse: str) -> tuple[Array, ...]:
+    graph = graph_of(then if pred else orelse)
+    values = dict(zip(graph.inputs.values(), arrays, strict=True))
+    return tuple(evaluate_nodes(graph.outputs.values(), values))
+
+
+class _Branch:
+    """One branch under differentiation: its leaves, its results, and the chain rule inside it."""
+
+    def __init__(self, text: str, chain: Chain, lacks_rule: Callable[[Op], bool]) -> None:
+        graph = graph_of(text)
+        self.leaves = list(graph.inputs.values())
+        self.floats = [x for x in self.leaves if x.dtype.is_float]
+        self.outputs = list(prepared(graph, self.floats, lacks_rule).outputs.values())
+        self.chain = ChainRule(chain.singular) if isinstance(chain, ChainRule) else chain
+
+    @property
+    def counts(self) -> list[Node]:
+        """The counts of singular points."""
+        return self.chain.counts if isinstance(self.chain, ChainRule) else []
+
+    def pulled(self, seeds: Sequence[Node | None]) -> Results:
+        """The cotangents of the float leaves, given those of results."""
+        given = [(y, c) for y, c in zip(self.outputs, seeds, strict=True) if c is not None]
+        found = pullback(given, self.floats, self.chain)
+        return [*self.leaves, *(c for _, c in given)], found
+
+    def pushed(self, tangents: Sequence[Node | None]) -> Results:
+        """The tangents of the float results, given those of leaves."""
+        seeds = {x: t for x, t in zip(self.leaves, tangents, strict=True) if t is not None}
+        floats = [y for y in self.outputs if y.dtype.is_float]
+        return [*self.leaves, *seeds.values()], pushforward(floats, seeds, self.chain)
+
+
+def _chosen(node: Node, further: Sequence[Node], branches: Sequence[_Branch],
+            made: Sequence[Results], chain: Chain) -> list[Node]:
+    """The results of a choice between what was made for each branch; counts of singular points go
+    on to the outer chain."""
+    counts = [b.counts for b in branches]
+    padded = ([*counts[0], *map(zeros, counts[1])], [*map(zeros, counts[0]), *counts[1]])
+    first, second = ((leaves, [*found, *extra])
+                     for (leaves, found), extra in zip(made, padded, strict=True))
+    result = parts(_node(node.inputs[0], [*node.inputs[1:], *further], first, second))
+    own = len(made[0][1])
+    if isinstance(chain, ChainRule):
+        chain.counts += result[own:]
+    return result[:own]
+
+
+def _vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
+    branches = [_Branch(node.attrs[k], chain, lacks_vjp) for k in ("then", "orelse")]
+    given = [c for c in ct if c is not None]
+    made = []
+    for b in branches:
+        seeds = iter(placeholders("ct", given))
+        made.append(b.pulled([None if c is None else next(seeds) for c in ct]))
+    found = iter(_chosen(node, given, branches, made, chain))
+    return [None, *(next(found) if x.dtype.is_float else None for x in node.inputs[1:])]
+
+
+def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:
+    branches = [_Branch(node.attrs[k], chain, lacks_jvp) for k in ("then", "orelse")]
+    given = [t for t in tangents if t is not None]
+    made = []
+    for b in branches:
+        seeds = iter(placeholders("t", given))
+        made.append(b.pushed([None if t is None else next(seeds) for t in tangents[1:]]))
+    found = iter(_chosen(node, given, branches, made, chain))
+    return tuple(next(found) if y.dtype.is_float else None for y in branches[0].outputs)
+
+
+def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
+    """Where the choice differs between elements, both are computed and each takes its own."""
+    size = size_of(inputs, batched)
+    found = [_batched(node.attrs[k], inputs[1:], batched[1:], size) for k in ("then", "orelse")]
+    if not batched[0]:
+        spread_out = [(leaves, [v.spread(size) for v in values]) for leaves, values in found]
+        return _node(inputs[0], inputs[1:], spread_out[0], spread_out[1])
+    pairs = zip(*(over([v.spread(size) for v in values],
+                       dict(zip(leaves, inputs[1:], strict=True))) for leaves, values in found),
+                strict=True)
+    return pack(SELECT(spread(inputs[0], a.shape, (0,)), a, b) for a, b in pairs)
+
+
+def _batched(text: str, inputs: Sequence[Node], batched: Sequence[bool],
+             size: int) -> tuple[list[Node], list[Value]]:
+    """A branch for all elements: its leaves and results."""
+    graph = graph_of(text)
+    leaves = placeholders("b", inputs)
+    given = {x: Value(v, b) for x, v, b in zip(graph.inputs.values(), leaves, batched, strict=True)}
+    return leaves, batched_results(graph, given, size)
+
+
+COND: Op = register(Op("cond", _infer, _evaluate, _vjp, _jvp, batch=_batch))

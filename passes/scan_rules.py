@@ -1,0 +1,269 @@
+"""The derivatives of loops: scans over what the loop stacked, in its order or against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rlx_py.ir.errors import NotDifferentiable
+from rlx_py.ir.graph import inline
+from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, make, project, register, toposort
+from rlx_py.ir.ops.batching import up
+from rlx_py.ir.ops.contract import CONTRACT
+from rlx_py.ir.ops.elementwise import ADD
+from rlx_py.ir.ops.movement import RESHAPE, TRANSPOSE
+from rlx_py.ir.ops.reduce import REDUCE_SUM
+from rlx_py.passes.activity import dependents
+from rlx_py.passes.differentiate import ChainRule, prepared, zeros
+from rlx_py.passes.jvp import lacks_jvp, pushforward
+from rlx_py.passes.region import graph_of, placeholders
+from rlx_py.passes.scan import evaluate_loop, infer, is_steep, loop_node, loop_of
+from rlx_py.passes.scan_batch import batch_loop
+from rlx_py.passes.vjp import lacks_vjp, pullback
+
+
+class Derivative:
+    """A loop over what a forward loop took, made and stacked; its body is being written."""
+
+    def __init__(self, node: Node, chain: Chain, lacks_rule: Callable[[Op], bool]) -> None:
+        self.node, self.loop = node, loop_of(node)
+        self.carries, self.xs, self.consts = self.loop.leaves()
+        leaves = [*self.carries, *self.xs, *self.consts]
+        self.floats = [x for x in leaves if x.dtype.is_float]
+        graph = graph_of(self.loop.body)
+        self.outputs = list(prepared(graph, self.floats, lacks_rule).outputs.values())
+        self.outer = chain
+        self.chain = ChainRule(chain.singular) if isinstance(chain, ChainRule) else chain
+        _, self.first, self.given, self.shared = self.loop.split(node.inputs)
+        self.values, self.origins = self._values(list(graph.outputs.values()))
+
+    def _values(self, written: list[Node]) -> tuple[dict[Node, Node], dict[Node, Node]]:
+        """A leaf of the derivative's body for each node of the forward body that is at hand, and
+        what it is outside."""
+        known = dict(zip(self.xs, self.given, strict=True))
+        own = set(self.carries)
+        for k in range(self.loop.carries, len(written)):
+            y = self.outputs[k]
+            if y in own or (written[k] not in known and is_steep(written[k])):
+                known.setdefault(y, project(self.node, k))
+        sequences = list(known)
+        stands = placeholders("v", sequences)
+        same = placeholders("k", self.consts)
+        values = dict(zip([*sequences, *self.consts], [*stands, *same], strict=True))
+        outside = [*known.values(), *self.shared]
+        return values, dict(zip([*stands, *same], outside, strict=True))
+
+    @property
+    def count(self) -> Node | None:
+        """The number of steps that the forward loop ran, if it is not its length."""
+        if self.loop.counted:
+            return self.node.inputs[0]
+        return project(self.node, len(self.node) - 1) if self.loop.cond else None
+
+    def counts(self) -> list[Node]:
+        """The counts of singular points of one step."""
+        return self.chain.counts if isinstance(self.chain, ChainRule) else []
+
+    def over(self, found: Iterable[Node]) -> list[Node]:
+        """Nodes of the forward body over leaves of the derivative's."""
+        roots = list(found)
+        done = inline(roots, self.values)
+        return [done[n] for n in roots]
+
+    def run(self, carries: Mapping[Node, tuple[Node, Node]], sequences: Mapping[Node, Node],
+            consts: Mapping[Node, Node], ys: Sequence[Node], *, reverse: bool) -> list[Node]:
+        """The results of the loop: carries (leaf: first value and next one), then stacked ys.
+
+        sequences, consts: what stands outside for further leaves. Counts of singular points go on
+        to the outer chain, summed over the steps.
+        """
+        counts = self.over(self.counts())
+        results = [*(after for _, after in carries.values()), *ys, *counts]
+        used = set(toposort(results))
+        stacked = {x: n for x, n in (*sequences.items(), *self.origins.items()) if x in used}
+        same = {self.values[c] for c in self.consts} | set(consts)
+        fixed = {x: n for x, n in (*consts.items(), *stacked.items()) if x in used and x in same}
+        moving = {x: n for x, n in stacked.items() if x not in fixed}
+        made = loop_node(self.count, [first for first, _ in carries.values()],
+                         list(moving.values()), list(fixed.values()),
+                         [*carries, *moving, *fixed], results, length=self.loop.length,
+                         reverse=reverse, keep=self.loop.keep)
+        if counts and isinstance(self.outer, ChainRule):
+            for k in range(len(results) - len(counts), len(results)):
+                self.outer.counts.append(REDUCE_SUM(project(made, k), axes=(0,)))
+        return [project(made, k) for k in range(len(results) - len(counts))]
+
+
+# ---- reverse mode ------------------------------------------------------------------------------
+
+
+def _vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
+    if loop_of(node).length is None:
+        raise NotDifferentiable("while_loop without max_steps has no reverse mode: nothing says "
+                                "how much to store" + at(node.loc))
+    d = Derivative(node, chain, lacks_vjp)
+    n = d.loop.carries
+    seeds = {k: c for k, c in enumerate(ct[:len(d.outputs)]) if c is not None}
+    leaves = dict(zip(seeds, placeholders("ct", [d.outputs[k] for k in seeds]), strict=True))
+    while True:
+        found = dict(zip(d.floats, _pulled(d, leaves), strict=True))
+        given = set(leaves.values())
+        reached = {x for x, g in found.items() if not given.isdisjoint(toposort([g]))}
+        fresh = [k for k, x in enumerate(d.carries) if x in reached and k not in leaves]
+        if not fresh:
+            break
+        leaves |= {k: placeholders(f"ct{k}_", [d.carries[k]])[0] for k in fresh}
+    return _reverse(d, seeds, leaves, {x: g for x, g in found.items() if x in reached}, n)
+
+
+def _pulled(d: Derivative, leaves: Mapping[int, Node]) -> list[Node]:
+    d.counts().clear()
+    return pullback([(d.outputs[k], c) for k, c in leaves.items()], d.floats, d.chain)
+
+
+def _reverse(d: Derivative, seeds: Mapping[int, Node], leaves: Mapping[int, Node],
+             found: Mapping[Node, Node], n: int) -> list[Node | None]:
+    inner = dict(zip(found, d.over(found.values()), strict=True))
+    carries = {c: (seeds.get(k, zeros(d.carries[k])), inner.get(d.carries[k], zeros(d.carries[k])))
+               for k, c in leaves.items() if k < n}
+    sequences = {c: seeds[k] for k, c in leaves.items() if k >= n}
+    sums = _Sums(d, {x: g for x, g in inner.items() if x in d.consts}, sequences)
+    for x, total in sums.inside.items():
+        carries[total] = (zeros(x), ADD(total, inner[x]))
+    slices = [x for x in d.xs if x in inner]
+    ys = [*(inner[x] for x in slices), *sums.stacked]
+    made = d.run(carries, sequences, {}, ys, reverse=not d.loop.reverse)
+    places = dict(zip(carries, made, strict=False))
+    stacks = made[len(carries):]
+    results: dict[Node, Node] = dict(zip(slices, stacks, strict=False))
+    results |= {d.carries[k]: places[c] for k, c in leaves.items()
+                if k < n and d.carries[k] in inner}
+    results |= {x: places[total] for x, total in sums.inside.items()}
+    results |= sums.outside(stacks[len(slices):])
+    made_for: list[Node | None] = [results.get(x) for x in [*d.carries, *d.xs, *d.consts]]
+    return [*([None] if d.loop.counted else []), *made_for]
+
+
+class _Sums:
+    """Sums over the steps of what each gives a constant: carried along, or, where it is a product
+    larger than its factors, one product over the steps and all else behind the loop."""
+
+    def __init__(self, d: Derivative, found: Mapping[Node, Node],
+                 sequences: Mapping[Node, Node]) -> None:
+        self.origins = {**d.origins, **sequences}
+        self.fixed = {d.values[c] for c in d.consts}
+        self.stacks: dict[Node, None] = {}
+        self.late: dict[Node, Node] = {}
+        if d.loop.keep == "steep":
+            for wanted in (self._is_product, self._is_sum):
+                for x, g in found.items():
+                    if x not in self.late and wanted(g):
+                        self.late[x] = g
+        early = [x for x in found if x not in self.late]
+        self.inside = dict(zip(early, placeholders("sum", early), strict=True))
+
+    @property
+    def stacked(self) -> list[Node]:
+        """What each step gives for the products behind the loop."""
+        return list(self.stacks)
+
+    def _is_product(self, g: Node) -> bool:
+        """Whether g is made of products whose factors are smaller, which are then stacked."""
+        terms, factors = [g], list[Node]()
+        while terms:
+            term = terms.pop()
+            if term.op is ADD:
+                terms += term.inputs
+            elif term.op in (TRANSPOSE, RESHAPE):
+                terms.append(term.inputs[0])
+            elif term.op is CONTRACT and not self.fixed & set(term.inputs):
+                factors += term.inputs
+                if sum(x.size for x in term.inputs if x not in self.origins) > 2 * term.size:
+                    return False
+            else:
+                return False
+        self.stacks |= dict.fromkeys(x for x in factors if x not in self.origins)
+        return True
+
+    def _is_sum(self, g: Node) -> bool:
+        """Whether g sums over some axes what is stacked anyway."""
+        while g.op in (TRANSPOSE, RESHAPE):
+            (g,) = g.inputs
+        return g.op is REDUCE_SUM and g.inputs[0] in self.stacks
+
+    def outside(self, stacks: Sequence[Node]) -> dict[Node, Node]:
+        """The sums, from what the loop stacked."""
+        at_hand = {**self.origins, **dict(zip(self.stacks, stacks, strict=True))}
+        return {x: _summed(g, at_hand) for x, g in self.late.items()}
+
+
+def _summed(g: Node, at_hand: Mapping[Node, Node]) -> Node:
+    """Σ over the steps of a node whose factors are stacked along a first axis."""
+    if g.op is ADD:
+        return ADD(*(_summed(x, at_hand) for x in g.inputs))
+    if g.op in (TRANSPOSE, RESHAPE):
+        return make(g.op, [_summed(g.inputs[0], at_hand)], g.attrs)
+    if g.op is REDUCE_SUM:
+        return REDUCE_SUM(at_hand[g.inputs[0]], axes=(0, *up(g.attrs["axes"])))
+    (a_batch, b_batch), (a, b) = g.attrs["batch"], g.attrs["contract"]
+    return CONTRACT(*(at_hand[x] for x in g.inputs), batch=(up(a_batch), up(b_batch)),
+                    contract=((0, *up(a)), (0, *up(b))))
+
+
+# ---- forward mode ------------------------------------------------------------------------------
+
+
+def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:
+    d = Derivative(node, chain, lacks_jvp)
+    _, *given = d.loop.split(tangents)
+    at_leaf = dict(zip([*d.carries, *d.xs, *d.consts], [t for part in given for t in part],
+                       strict=True))
+    active = {x for x, t in at_leaf.items() if t is not None}
+    order = toposort(d.outputs)
+    while True:
+        depends = dependents(order, active)
+        fresh = {x for x, y in zip(d.carries, d.outputs, strict=False)
+                 if x not in active and y in depends}
+        if not fresh:
+            break
+        active |= fresh
+    leaves = [x for x in d.floats if x in active]
+    seeds = dict(zip(leaves, placeholders("t", leaves), strict=True))
+    moved = [k for k, y in enumerate(d.outputs) if y in depends]
+    found = pushforward([d.outputs[k] for k in moved], seeds, d.chain)
+    pushed = dict(zip(moved, found, strict=True))
+    firsts = {x: zeros(x) if t is None else t for x, t in at_leaf.items() if x in active}
+    after = {k: pushed.get(k, zeros(x)) for k, x in enumerate(d.carries) if x in active}
+    if d.loop.length is None:
+        return _beside(d, seeds, firsts, after)
+    inner = dict(zip([*after, *pushed], d.over([*after.values(), *pushed.values()]), strict=True))
+    carries = {seeds[d.carries[k]]: (firsts[d.carries[k]], inner[k]) for k in after}
+    late = [k for k in moved if k >= d.loop.carries]
+    made = d.run(carries, {seeds[x]: firsts[x] for x in d.xs if x in active},
+                 {seeds[x]: firsts[x] for x in d.consts if x in active},
+                 [inner[k] for k in late], reverse=d.loop.reverse)
+    results = dict(zip([*after, *late], made, strict=True))
+    return tuple(results.get(k) for k in range(len(node)))
+
+
+def _beside(d: Derivative, seeds: Mapping[Node, Node], firsts: Mapping[Node, Node],
+            after: Mapping[int, Node]) -> Any:
+    """Tangents computed along with a loop that has no bound, and so stacks nothing."""
+    loop = d.loop
+    moving = [seeds[d.carries[k]] for k in after]
+    fixed = [x for x in d.consts if x in seeds]
+    cond = graph_of(loop.cond)
+    kept = list(cond.inputs.values())
+    leaves = [*kept[:loop.carries], *placeholders("t", moving), *kept[loop.carries:],
+              *placeholders("u", fixed)]
+    made = loop_node(
+        None, [*d.first, *(firsts[d.carries[k]] for k in after)], [],
+        [*d.shared, *(firsts[x] for x in fixed)],
+        [*d.carries, *moving, *d.consts, *(seeds[x] for x in fixed)],
+        [*d.outputs[:loop.carries], *after.values()], length=None,
+        cond=(leaves, next(iter(cond.outputs.values()))), keep=loop.keep)
+    found = {k: project(made, loop.carries + i) for i, k in enumerate(after)}
+    return tuple(found.get(k) for k in range(len(d.node)))
+
+
+SCAN: Op = register(Op("scan", infer, evaluate_loop, _vjp, _jvp, batch=batch_loop))
