@@ -69,7 +69,8 @@ class _Elements:
         """Which elements go on."""
         graph = graph_of(self.loop.cond)
         read = [leaves[x] for x in (*self.carries, *self.consts)]
-        return batched_results(graph, dict(zip(graph.inputs.values(), read, strict=True)), self.size)[0]
+        given = dict(zip(graph.inputs.values(), read, strict=True))
+        return batched_results(graph, given, self.size)[0]
 
     def results(self) -> list[Node]:
         """The results of the loop for all elements, the batch axis first."""
@@ -83,7 +84,7 @@ class _Elements:
         ys = [y.node for y in self.results_in[n:]]
         flags = [y.batched for y in self.results_in[n:]]
         if self.uneven:
-            made = self._uneven(carries, xs, leaves, after, ys)
+            made = self._uneven(carries, xs, leaves, after)
             flags = [True] * len(ys)
         else:
             cond = None
@@ -108,7 +109,7 @@ class _Elements:
         return value if same else repeated(value, self.size)
 
     def _uneven(self, carries: list[Node], xs: list[Node], leaves: list[Node],
-                after: list[Node], ys: list[Node]) -> list[Node]:
+                after: list[Node]) -> list[Node]:
         """Carries, stacks and, under a condition, the steps each element took."""
         n, length = self.loop.carries, self.loop.length
         old, rest = leaves[:n], leaves[n:]
@@ -134,7 +135,7 @@ class _Elements:
             count = REDUCE_MAX(each, axes=(0,))
         results = [_where(alive, a, b) for a, b in zip(after, old, strict=True)]
         results += [a for _, _, a in extra]
-        for y, value in zip(ys, self.results_in[n:], strict=True):
+        for value in self.results_in[n:]:
             wide = value.spread(self.size)
             results.append(_where(alive, wide, filled(0, wide.tensor)))
         fixed = self.shared if self.loop.cond else [*self.shared, self.count[0]]
