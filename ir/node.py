@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, DTypeError, RLXError, ShapeError
+from rlx_py.ir.literal import attr_key
 from rlx_py.ir.types import DType, Precision, TensorType, TupleType, Type, check_size
 
 if TYPE_CHECKING:
@@ -91,39 +92,6 @@ def register(op: Op) -> Op:
         raise ValueError(f"op {op.name} is declared twice")
     OPS[op.name] = op
     return op
-
-
-class Literal:
-    """An immutable array as an attribute value, compared by its bytes."""
-
-    __slots__ = ("array", "key")
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        # A copy, because a view of a caller's array could change after interning.
-        self.array = np.array(array, order="C", copy=True)
-        self.array.setflags(write=False)
-        self.key = (self.array.dtype.str, self.array.dtype.name, self.array.shape,
-                    self.array.tobytes())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __repr__(self) -> str:
-        return f"Literal({self.array!r})"
-
-
-def attr_key(value: Any) -> Any:
-    """A hashable key under which equal attribute values meet, and 0.0, -0.0 and 0 do not."""
-    if isinstance(value, float):
-        return ("float", value.hex())
-    if isinstance(value, bool | int):
-        return (type(value).__name__, value)
-    if isinstance(value, tuple):
-        return tuple(attr_key(v) for v in value)
-    return value
 
 
 # Operators and methods of Node, filled by rlx_py.ir.ops so that this file imports no ops.
@@ -313,6 +281,16 @@ class Node:
         """Cumulative sum."""
         return _apply("cumsum", self, axis=axis)
 
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The value of a node that a tape recorded (`rlx.Tape`); ArgumentError for any other."""
+        raise ArgumentError(f"{self!r} has no value: no tape recorded it" + at(user_location()))
+
+    def item(self) -> Any:
+        """The value of a single element as a Python number, as `numpy`."""
+        if self.size != 1:
+            raise ArgumentError(f"item takes one element, not {self.type}" + at(user_location()))
+        return self.numpy().item()
+
 
 def _unpacked(entries: tuple[Any, ...]) -> Any:
     """What ndarray methods take: sizes one by one, or as one sequence."""
@@ -331,21 +309,37 @@ def _apply(name: str, *operands: Any, **attrs: Any) -> Node:
     return result
 
 
-class _Origin(threading.local):
-    node: Node | None = None
+Recorder = Callable[..., Node]  # takes what Node takes
 
 
-_ORIGIN = _Origin()
+class _Making(threading.local):
+    origin: Node | None = None
+    recorder: Recorder | None = None
+
+
+_MAKING = _Making()
+
+
+def record_with(recorder: Recorder | None) -> Recorder | None:
+    """Let `recorder` make this thread's nodes from now on (None: nobody records them); returns the
+    one before."""
+    before, _MAKING.recorder = _MAKING.recorder, recorder
+    return before
+
+
+def _new(op: Op, inputs: tuple[Node, ...], attrs: Mapping[str, Any], type: Type,
+         loc: Location | None, origin: Node | None) -> Node:
+    return (_MAKING.recorder or Node)(op, inputs, attrs, type, loc, origin)
 
 
 @contextmanager
 def origin(node: Node | None) -> Iterator[None]:
     """Nodes made inside were made for `node`, and carry its source line."""
-    outer, _ORIGIN.node = _ORIGIN.node, node
+    outer, _MAKING.origin = _MAKING.origin, node
     try:
         yield
     finally:
-        _ORIGIN.node = outer
+        _MAKING.origin = outer
 
 
 _PACKAGE = str(Path(__file__).parent.parent) + "/"
@@ -368,7 +362,7 @@ def at(loc: Location | None) -> str:
 
 def make(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Node:
     """The node op(*inputs, **attrs), typed; a typed error names op, types and the user's line."""
-    source = _ORIGIN.node
+    source = _MAKING.origin
     loc = user_location() if source is None else source.loc
     try:
         type = op.infer(*[n.type for n in inputs], **attrs)
@@ -379,7 +373,7 @@ def make(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Node:
         if "\n  at " in str(error):
             raise
         raise error.__class__(f"{op.name}({operands}): {error}{at(loc)}") from None
-    return Node(op, tuple(inputs), attrs, type, loc, source)
+    return _new(op, tuple(inputs), attrs, type, loc, source)
 
 
 def replaced(node: Node, inputs: tuple[Node, ...]) -> Node:
@@ -387,9 +381,9 @@ def replaced(node: Node, inputs: tuple[Node, ...]) -> Node:
     if all(a is b for a, b in zip(node.inputs, inputs, strict=True)):
         return node
     if all(a.type == b.type for a, b in zip(node.inputs, inputs, strict=True)):
-        return Node(node.op, inputs, node.attrs, node.type, node.loc, node.origin)
+        return _new(node.op, inputs, node.attrs, node.type, node.loc, node.origin)
     fresh = node.op.infer(*[n.type for n in inputs], **node.attrs)
-    return Node(node.op, inputs, node.attrs, fresh, node.loc, node.origin)
+    return _new(node.op, inputs, node.attrs, fresh, node.loc, node.origin)
 
 
 def _infer_leaf(*, name: str, kind: str, type: Type) -> Type:

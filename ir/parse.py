@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
-from rlx_py.ir.node import Literal, Node
+from rlx_py.ir.literal import Literal
+from rlx_py.ir.node import Node
 from rlx_py.ir.restore import array_of_bytes, restored, set_leaf, set_root
 from rlx_py.ir.signature import MOST_DEPTH, check_type, first_line
 from rlx_py.ir.text import NUMBER, element_of, number_of

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
-from rlx_py.ir.node import LEAF, OPS, Literal, Location, Node
+from rlx_py.ir.literal import Literal
+from rlx_py.ir.node import LEAF, OPS, Location, Node
 from rlx_py.ir.signature import check_call, first_line
 from rlx_py.ir.types import TensorType, TupleType, Type, as_dtype, check_size
 

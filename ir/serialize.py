@@ -26,7 +26,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
-from rlx_py.ir.node import LEAF, OPS, Literal, Location, Node
+from rlx_py.ir.literal import Literal
+from rlx_py.ir.node import LEAF, OPS, Location, Node
 from rlx_py.ir.restore import check_bools, restored, set_leaf, set_root, state_init
 from rlx_py.ir.signature import MOST_DEPTH, check_attribute, check_type, first_line
 from rlx_py.ir.types import DTYPES, TensorType, TupleType, Type, as_dtype

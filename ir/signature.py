@@ -16,7 +16,8 @@ from typing import Any, Union, Unpack, get_args, get_origin, get_type_hints
 import numpy as np
 
 from rlx_py.ir.errors import FormatError, RLXError
-from rlx_py.ir.node import PROJECT, TUPLE, Literal, Node, Op
+from rlx_py.ir.literal import Literal
+from rlx_py.ir.node import PROJECT, TUPLE, Node, Op
 from rlx_py.ir.types import DType, TupleType, Type, check_size
 
 # Bounds that no honest program meets; they keep the work on a hostile one linear in its size.

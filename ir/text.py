@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, FormatError
-from rlx_py.ir.node import LEAF, Literal, Node
+from rlx_py.ir.literal import Literal
+from rlx_py.ir.node import LEAF, Node
 from rlx_py.ir.restore import state_init
 from rlx_py.ir.signature import check_attribute
 from rlx_py.ir.types import DType, TensorType, as_dtype

@@ -7,13 +7,13 @@ from typing import Any
 
 from rlx_py.ir.errors import DTypeError
 from rlx_py.ir.graph import Graph, Rebuilder
+from rlx_py.ir.literal import attr_key
 from rlx_py.ir.node import (
     LEAF,
     PROJECT,
     TUPLE,
     Node,
     Op,
-    attr_key,
     leaf,
     origin,
     replaced,

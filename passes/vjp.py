@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rlx_py.ir.errors import DTypeError, ShapeError, VerifyError
 from rlx_py.ir.graph import Graph
@@ -94,10 +94,14 @@ def lacks_vjp(op: Op) -> bool:
     return op.vjp is None
 
 
-def pullback(seeds: Iterable[tuple[Node, Node]], wrt: list[Node], chain: Chain) -> list[Node]:
+def pullback(seeds: Iterable[tuple[Node, Node]], wrt: list[Node], chain: Chain,
+             visit: Callable[[list[Node]], Iterable[Node]] = reversed,
+             ran: Callable[[Node], None] = lambda node: None) -> list[Node]:
     """The cotangents of `wrt`, given those of some tensor nodes; zeros where nothing flows.
 
     Each op that is reached must have a vjp. What is made for a node carries its source line.
+    `visit` takes an order with inputs first and gives one with users first; `ran` is told each node
+    whose vjp has been asked.
     """
     cotangents = Cotangents()
     roots = []
@@ -106,7 +110,7 @@ def pullback(seeds: Iterable[tuple[Node, Node]], wrt: list[Node], chain: Chain) 
         cotangents.add(node, 0, ct)
     order = toposort(roots)
     depends = dependents(order, wrt)
-    for node in reversed(order):
+    for node in visit(order):
         if node not in depends or depends.isdisjoint(node.inputs) or not cotangents.reached(node):
             continue
         if node.op.vjp is None:
@@ -116,6 +120,7 @@ def pullback(seeds: Iterable[tuple[Node, Node]], wrt: list[Node], chain: Chain) 
             for x, part in zip(node.inputs, found, strict=True):
                 if part is not None and x in depends:
                     cotangents.receive(node, x, part)
+        ran(node)
     return [cotangents.table[x, 0] if cotangents.reached(x) else zeros(x) for x in wrt]
 
 
@@ -144,6 +149,9 @@ class Cotangents:
         for i, (part, type) in enumerate(zip(parts, types, strict=True)):
             if part is None:
                 continue
+            if not isinstance(part, Node):
+                raise VerifyError(f"the vjp of {user.op.name} gives a {part.__class__.__name__}, "
+                                  "which records nothing, not a node" + at(user.loc))
             if part.type != type:
                 raise VerifyError(f"the vjp of {user.op.name} gives {part.type} for an input of "
                                   f"type {type}" + at(user.loc))

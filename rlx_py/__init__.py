@@ -333,6 +333,11 @@ from rlx_py.passes.vjp import (
 from rlx_py.passes.vmap import (
     vmap,
 )
+from rlx_py.tape import (
+    Parameter,
+    Tape,
+    Variable,
+)
 from rlx_py.tracing import (
     spec,
     trace,
@@ -352,10 +357,13 @@ __all__ = [
     "Node",
     "NotDifferentiable",
     "Outputs",
+    "Parameter",
     "RLXError",
     "ShapeError",
     "State",
+    "Tape",
     "TensorType",
+    "Variable",
     "VerifyError",
     "abs",
     "add",

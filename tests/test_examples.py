@@ -14,6 +14,7 @@ ARGUMENTS = {
     "second_order.py": ["--tasks", "1", "--samples", "3"],
     "train_options.py": ["--steps", "40"],
     "export_mlp.py": ["--epochs", "2"],
+    "tape.py": ["--steps", "40"],
     "mixed_precision.py": ["--epochs", "4"],
 }
 PRINTS = {
@@ -33,6 +34,7 @@ PRINTS = {
     "per_sample_gradients.py": ["64 gradients in one call", "are cut to"],
     "save_load.py": ['graph "scaled"', "same bits"],
     "second_order.py": ["worst relative error"],
+    "tape.py": ["rounds taken: [0, 2, 3, 4]", "compiled agrees: True", "refused: backward takes"],
     "trace_nested.py": ["layers.0.w", "(1, 32)"],
     "train_digits.py": ["mlp: mean test accuracy 0.", "cnn: mean test accuracy 0.", "us a step"],
     "train_options.py": ["an optimiser and a schedule of your own", "unchanged ['embed.table']"],

@@ -16,7 +16,8 @@ import corpus
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph, parse
-from rlx_py.ir.node import OPS, Literal, Op, attr_key, make
+from rlx_py.ir.literal import Literal, attr_key
+from rlx_py.ir.node import OPS, Op, make
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.parse import Parser
 from rlx_py.ir.text import show, show_attribute

@@ -10,7 +10,8 @@ import numpy as np
 from rlx_py.ir.errors import ArgumentError, DTypeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Const, Expr, IndexValue
-from rlx_py.ir.node import Ask, Literal, Node, Op, register
+from rlx_py.ir.literal import Literal
+from rlx_py.ir.node import Ask, Node, Op, register
 from rlx_py.ir.types import DType, TensorType, Type, as_dtype, as_shape, i64, normalize_axis
 
 

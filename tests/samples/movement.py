@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.node import OPS, Literal
+from rlx_py.ir.literal import Literal
+from rlx_py.ir.node import OPS
 from rlx_py.ir.types import f16, f32, i8, i64
 from samples.sample import Sample, hostile, reals, sample, spiked, ties
 
