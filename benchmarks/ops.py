@@ -85,6 +85,12 @@ def seconds(call: Run, times: int, clock: Clock) -> float:
     return (clock() - start) / times
 
 
+def warm_seconds(call: Run, times: int, clock: Clock) -> float:
+    """`seconds` after a call that brings the arrays back into the caches."""
+    call()
+    return seconds(call, times, clock)
+
+
 def measure(row: Row, peers: Iterable[str], options: argparse.Namespace) -> str:
     """A line of the table: best µs of each system, and the ratio to the best peer."""
     found = {peer: peer_run(row, peer) for peer in peers}
@@ -100,7 +106,7 @@ def measure(row: Row, peers: Iterable[str], options: argparse.Namespace) -> str:
     times = {name: max(1, int(options.seconds / s)) for name, s in once.items()}
     longest = max((s for s in once.values() if s < SLOW), default=SLOW)
     rounds = max(1, min(options.rounds, int(20 * options.seconds * options.rounds / longest)))
-    turns = [{name: once[name] if once[name] >= SLOW else seconds(run, times[name], clock)
+    turns = [{name: once[name] if once[name] >= SLOW else warm_seconds(run, times[name], clock)
               for name, run in runs.items()} for _ in range(rounds)]
     best = {name: min(turn[name] for turn in turns) for name in runs}
     line = f"{row.name:22}" + "".join(

@@ -21,6 +21,7 @@ from rlx_py.ir.kernel import (
     Let,
     Load,
     Local,
+    Read,
     Scope,
     Set,
     Stmt,
@@ -31,6 +32,8 @@ from rlx_py.passes.transpose import cuts
 BLOCK_BYTES = 4096  # of accumulators, and of a row that is read at once: a page
 LEAST_BYTES = 1024  # of a block that is small so that there are BLOCKS of them for threads
 BLOCKS = 4
+AT_ONCE = 4  # rows folded between a load and a store of the accumulators
+MOST_COPIED = 12  # statements of a row of which there are so many copies
 MIN_ROWS = 16  # from which the accumulators' loads and stores pay
 MIN_BYTES = 1 << 15  # of a matrix: a smaller one lies in the first-level cache, whatever the order
 MIN_STRIDE = 256  # bytes from row to row; below it a row has too few independent sums
@@ -113,24 +116,42 @@ def _block(fold: Fold, start: Index, width: int) -> tuple[Stmt, ...]:
     """`width` columns from `start` on."""
     starts = {s.local: s.value for s in fold.before if isinstance(s, Set)}
     buffers = {a: Buffer("sums", a.dtype, width, Scope.TILE) for a in starts}
-    first, column, last = (Var(fold.column.name, width) for _ in range(3))
-    row = Var(fold.rows.var.name, fold.rows.var.extent)
+    first, last = Var(fold.column.name, width), Var(fold.column.name, width)
     declare = tuple(Store(buffers[a], as_index(first), value) for a, value in starts.items())
-    common, lanes = _by_column(fold)
-    combined = tuple(Store(buffers[s.local], as_index(column), s.value, s.combine)
-                     if isinstance(s, Set) else s for s in lanes)
-    copier = Copier({fold.column: start + as_index(column), fold.rows.var: as_index(row)})
-    step = copier.body((*common, *combined))
-    inside = For(column, step[len(common):], Axis.VECTOR)
     totals = {a: Local(a.dtype, "acc") for a in starts}
     loads = tuple(Let(new, Load(buffers[a], as_index(last))) for a, new in totals.items())
     rest = Copier({fold.column: start + as_index(last)}, totals).body(fold.after)
+    together = AT_ONCE if len(fold.rows.body) <= MOST_COPIED else 1
     return (
         *map(Alloc, buffers.values()),
         For(first, declare, Axis.VECTOR),
-        For(row, (*step[:len(common)], inside), Axis.SERIAL),
+        *(s for cut in cuts(fold.rows.var, together)
+          for s in _rows(fold, start, width, buffers, cut)),
         For(last, (*loads, *rest), Axis.VECTOR),
     )
+
+
+def _rows(fold: Fold, start: Index, width: int, buffers: dict[Local, Buffer],
+          cut: tuple[Index, int, Var | None]) -> tuple[Stmt, ...]:
+    """The folds of some rows at a time, in order: an accumulator is loaded and stored once."""
+    row, together, steps = cut
+    column = Var(fold.column.name, width)
+    accumulators = {a: Local(a.dtype, "acc") for a in buffers}
+    outside: list[Stmt] = []
+    inside: list[Stmt] = []
+    for a, acc in accumulators.items():
+        old = Local(a.dtype)
+        inside += [Let(old, Load(buffers[a], as_index(column))), Set(acc, Read(old))]
+    common, lanes = _by_column(fold)
+    for n in range(together):
+        copier = Copier({fold.column: start + as_index(column), fold.rows.var: row + n},
+                        accumulators)
+        copies = copier.body((*common, *lanes))
+        outside += copies[:len(common)]
+        inside += copies[len(common):]
+    inside += [Store(buffers[a], as_index(column), Read(acc)) for a, acc in accumulators.items()]
+    body = (*outside, For(column, tuple(inside), Axis.VECTOR))
+    return body if steps is None else (For(steps, body, Axis.SERIAL),)
 
 
 def _by_column(fold: Fold) -> tuple[list[Stmt], list[Stmt]]:

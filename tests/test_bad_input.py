@@ -310,15 +310,45 @@ for dtype in sys.argv[1].split(","):
             assert all(np.isfinite(a).all() for a in out.values()), name
 print("done")
 '''
+FENCED = GUARDED[:GUARDED.index("x = np.arange")] + '''
+for width in (5, 31, 32, 33, 70, 200):
+    x = np.random.default_rng(width).standard_normal((2, 6, width)).astype(np.float32)
+    for size, stride, padding in ((3, 2, 1), (2, 2, 1), (4, 3, 2), (3, 1, 1), (5, 4, 2)):
+        g = rlx.Graph("pool")
+        y = nn.max_pool2d(g.input("x", x.shape), size, stride, padding)
+        g.output("y", y)
+        g.output("mean", nn.avg_pool2d(g.inputs["x"], size, stride, padding))
+        back = rlx.vjp(g, "x")
+        whole = back.derive({**g.outputs, **back.outputs})
+        given = {"x": x} | {k: np.ones(n.shape, np.float32)
+                            for k, n in back.inputs.items() if k != "x"}
+        want = rlx.compile(whole, "reference")(**given)
+        exe = rlx.compile(whole, threads=1)
+        for side in range(2):
+            out = exe(**{k: fenced(a)[side] for k, a in given.items()},
+                      out={k: fenced(np.empty(t.shape, t.dtype.numpy))[side]
+                           for k, t in exe.interface.outputs.items()})
+            for name, got in out.items():
+                np.testing.assert_allclose(got, want[name], 1e-5, 1e-5)
+print("done")
+'''
+
+
+def fenced_run(code: str, *arguments: str) -> None:
+    """In a process of its own, between pages that may not be touched."""
+    found = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True,
+                           text=True, timeout=300)
+    assert found.returncode == 0, (found.returncode, found.stderr[-3000:])
+    assert "done" in found.stdout
 
 
 @pytest.mark.parametrize("dtypes", ["int32,int64", "int8,uint8,uint32"])
 def test_no_position_reaches_outside_its_array(dtypes: str) -> None:
-    """In a process of its own, between pages that may not be touched."""
-    found = subprocess.run([sys.executable, "-c", GUARDED, dtypes], capture_output=True, text=True,
-                           timeout=300)
-    assert found.returncode == 0, (found.returncode, found.stderr[-3000:])
-    assert "done" in found.stdout
+    fenced_run(GUARDED, dtypes)
+
+
+def test_no_window_reaches_outside_its_array() -> None:
+    fenced_run(FENCED)
 
 
 def test_a_label_that_is_no_class_matches_none() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import llvmlite.ir as ll
 
 from rlx_py.backends.llvm.address import element_pointer, lane_pointers, offsets
@@ -24,6 +26,8 @@ from rlx_py.ir.lanes import index_varies
 
 # A window wider than this many vectors is gathered or scattered instead.
 WINDOW = 4
+# Registers from which machines have loads under a mask.
+MASKED_BYTES = 32
 I1 = ll.IntType(1)
 
 
@@ -39,7 +43,7 @@ def load(f: Frame, expr: Load) -> ll.Value:
     elif guard is None:
         raw = _load_one(f, expr.buffer, expr.index)
     else:
-        raw = _load_guarded(f, expr, guard)
+        raw = _where(f, guard, lambda: _load_one(f, expr.buffer, expr.index))
     return from_memory(f.b, raw, expr.dtype)
 
 
@@ -49,10 +53,11 @@ def _load_one(f: Frame, buffer: Buffer, index: Index) -> ll.Value:
     return f.b.load(pointer, typ=kind, align=buffer.dtype.itemsize)
 
 
-def _load_guarded(f: Frame, expr: Load, guard: ll.Value) -> ll.Value:
+def _where(f: Frame, guard: ll.Value, load: Callable[[], ll.Value]) -> ll.Value:
+    """What `load` gives; 0 where the guard is false, without touching memory."""
     b, before = f.b, f.b.block
     with f.where(guard):
-        loaded = _load_one(f, expr.buffer, expr.index)
+        loaded = load()
         inside = b.block
     value = b.phi(loaded.type)
     value.add_incoming(like(loaded, 0), before)
@@ -83,8 +88,8 @@ def _load_lanes(f: Frame, buffer: Buffer, index: Index, guard: ll.Value | None) 
             return b.load(pointer, typ=kind, align=align)
         name = f"llvm.masked.load.{suffix(kind)}.p0"
         return intrinsic(b, name, kind, [pointer, I32(align), mask, _zeros(kind)])
-    if distances is not None and guard is None:
-        window = _load_window(f, buffer, index, distances)
+    if distances is not None:
+        window = _load_window(f, buffer, index, distances, guard)
         if window is not None:
             return window
     pointers = lane_pointers(f, buffer, index)
@@ -94,29 +99,41 @@ def _load_lanes(f: Frame, buffer: Buffer, index: Index, guard: ll.Value | None) 
 
 
 def _load_window(
-    f: Frame, buffer: Buffer, index: Index, distances: tuple[int, ...]
+    f: Frame, buffer: Buffer, index: Index, distances: tuple[int, ...], guard: ll.Value | None
 ) -> ll.Value | None:
     """All elements from the least to the greatest that the lanes want, and a shuffle.
 
-    Those between belong to the buffer too, since the outer ones do.
+    Those between belong to the buffer too, since the outer ones do; under a guard that differs
+    between lanes only those are touched that a lane wants.
     """
     assert f.lanes is not None
-    count = f.lanes.count
-    active = _active(f)
-    distances = tuple(d if on else 0 for d, on in zip(distances, active, strict=True))
-    low, high = min(distances), max(distances)
-    if high == low:
-        return splat(f.b, _load_one(f, buffer, index), count)
-    if high - low >= WINDOW * count:
+    b, count = f.b, f.lanes.count
+    lane_of = {d: n for n, (d, on) in enumerate(zip(distances, _active(f), strict=True)) if on}
+    low, high = min(lane_of), max(lane_of)
+    wanted = guard if guard is not None and lanes_of(guard) else None
+    if high - low >= WINDOW * count or (wanted is not None and (
+            high == low or f.unit.target.vector_bytes < MASKED_BYTES)):
         return None
     element = memory_type(buffer.dtype)
-    kind = ll.VectorType(element, high - low + 1)
-    pointer = element_pointer(f, buffer, index)
-    if low:
-        pointer = f.b.gep(pointer, [I32(low)], source_etype=element)
-    loaded = f.b.load(pointer, typ=kind, align=buffer.dtype.itemsize)
-    places = numbers([d - low for d in distances])
-    return f.b.shuffle_vector(loaded, ll.Constant(kind, ll.Undefined), places)
+    wide = high - low + 1 if wanted is None else -(-(high - low + 1) // count) * count
+    kind = ll.VectorType(element, wide)
+
+    def window() -> ll.Value:
+        pointer = element_pointer(f, buffer, index)
+        if low:
+            pointer = b.gep(pointer, [I32(low)], source_etype=element)
+        if wanted is None:
+            return b.load(pointer, typ=kind, align=buffer.dtype.itemsize)
+        places = numbers([lane_of.get(low + p, count) for p in range(wide)])
+        mask = b.shuffle_vector(wanted, _zeros(wanted.type), places)
+        name = f"llvm.masked.load.{suffix(kind)}.p0"
+        return intrinsic(b, name, kind, [pointer, I32(buffer.dtype.itemsize), mask, _zeros(kind)])
+
+    loaded = window() if guard is None or wanted is not None else _where(f, guard, window)
+    if high == low:
+        return splat(b, b.extract_element(loaded, I32(0)), count)
+    chosen = numbers([min(max(d - low, 0), high - low) for d in distances])
+    return b.shuffle_vector(loaded, ll.Constant(kind, ll.Undefined), chosen)
 
 
 def _active(f: Frame) -> list[bool]:
