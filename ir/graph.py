@@ -56,6 +56,9 @@ class Results(Mapping[str, Node]):
             raise AttributeError(name)
         return self[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._nodes
+
     def __iter__(self) -> Any:
         return iter(self._nodes)
 

@@ -312,6 +312,9 @@ from rlx_py.passes.jvp import (
     hvp,
     jvp,
 )
+from rlx_py.passes.linearize import (
+    linearize,
+)
 from rlx_py.passes.loops import (
     scan,
     while_loop,
@@ -479,6 +482,7 @@ __all__ = [
     "lgamma",
     "linalg",
     "linear",
+    "linearize",
     "linspace",
     "load",
     "load_arrays",

@@ -39,6 +39,9 @@ class Outputs(Mapping[str, Array]):
             raise AttributeError(name)
         return self[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
 

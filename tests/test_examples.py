@@ -29,6 +29,7 @@ PRINTS = {
     "hessian_vector.py": ["largest eigenvalue"],
     "jacobians.py": ["2 J'r is the gradient", "stationary after"],
     "linear_regression.py": ["largest difference"],
+    "linearize.py": ["6 residuals", "6 runs of the function, 54 products"],
     "mixed_precision.py": ["f32: loss", "bf16: loss", "steps skipped, loss scale"],
     "profile.py": ["kernels\n", "GFLOP/s", "profile.py:", "% of ", "  line "],
     "per_sample_gradients.py": ["64 gradients in one call", "are cut to"],
