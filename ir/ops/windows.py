@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,8 @@ from rlx_py.ir.stored import Emitter, LoopRule
 from rlx_py.ir.types import TensorType, Type
 
 Sizes = tuple[int, ...]
+MOST_PHASES = 16  # loops that a fold is cut into, one for each place within a stride
+MIN_LINES = 8  # from which threads take lines, and not places of one
 
 
 def window_count(length: int, size: int, stride: int, dilation: int) -> int:
@@ -101,27 +106,96 @@ def _eval_fold(w: Array, *, shape: Sizes, size: Sizes, stride: Sizes, dilation: 
     return result.astype(w.dtype)
 
 
+@dataclass(frozen=True)
+class _Phase:
+    """Places first + step·q of an axis, q < count, and the taps whose windows may hold them.
+
+    Tap tap + every·m of window q + shift − move·m does.
+    """
+
+    first: int
+    step: int
+    count: int
+    taps: int
+    tap: int
+    every: int
+    shift: int
+    move: int
+
+
+def _phases(length: int, size: int, stride: int, dilation: int) -> list[_Phase]:
+    """Places that are equal modulo the stride meet the same taps."""
+    common = gcd(stride, dilation)
+    every, found = stride // common, []
+    for first in range(min(stride, length)):
+        taps = [k for k in range(min(size, every)) if (first - k * dilation) % stride == 0]
+        tap = taps[0] if taps else 0
+        found.append(_Phase(first, stride, -(-(length - first) // stride),
+                            -(-(size - tap) // every) if taps else 0, tap, every,
+                            (first - tap * dilation) // stride, dilation // common))
+    return found
+
+
 def _fold_loops(node: Node, emit: Emitter) -> None:
     """Each element sums the windows that hold it, taps in row-major order."""
-    attrs, w, acc = node.attrs, node.inputs[0], node.dtype.compute
-    d = len(attrs["size"])
+    attrs, d = node.attrs, len(node.attrs["size"])
+    if prod(attrs["stride"]) > MOST_PHASES:
+        with ExitStack() as stack:
+            out = [stack.enter_context(emit.loop(n, independent=True)) for n in node.shape]
+            _sum_taps(node, emit, tuple(out), attrs["size"], partial(_any_tap, node, tuple(out)))
+        return
+    lead = node.shape[:node.rank - d]
+    phases = list(product(*map(_phases, node.shape[-d:], attrs["size"], attrs["stride"],
+                               attrs["dilation"])))
+    # Few lines leave their places to the threads.
+    together = prod(lead) >= MIN_LINES
+    for part in [phases] if together else [[p] for p in phases]:
+        with ExitStack() as stack:
+            line = [stack.enter_context(emit.loop(n, independent=True)) for n in lead]
+            for phase in part:
+                _fold_phase(node, emit, line, phase)
+
+
+def _fold_phase(node: Node, emit: Emitter, line: list[Index], phases: tuple[_Phase, ...]) -> None:
+    with ExitStack() as stack:
+        steps = [stack.enter_context(emit.loop(p.count, independent=True)) for p in phases]
+        out = (*line, *(q * p.step + p.first for q, p in zip(steps, phases, strict=True)))
+
+        def window(taps: list[Index]) -> tuple[list[Index], list[Index]]:
+            return ([q + p.shift - m * p.move for q, m, p in zip(steps, taps, phases, strict=True)],
+                    [m * p.every + p.tap for m, p in zip(taps, phases, strict=True)])
+
+        _sum_taps(node, emit, out, tuple(p.taps for p in phases),
+                  lambda taps: (*window(taps), None))
+
+
+_Held = tuple[list[Index], list[Index], Expr | None]  # windows, their taps, and where they are
+
+
+def _any_tap(node: Node, out: tuple[Index, ...], taps: list[Index]) -> _Held:
+    """The window whose tap may be at a place."""
+    attrs = node.attrs
+    starts = [p - k * a for p, k, a in zip(out[-len(taps):], taps, attrs["dilation"], strict=True)]
+    guard: Expr | None = None
+    for start, s in zip(starts, attrs["stride"], strict=True):
+        guard = both(guard, divides(start, s))
+    return [start // s for start, s in zip(starts, attrs["stride"], strict=True)], taps, guard
+
+
+def _sum_taps(node: Node, emit: Emitter, out: tuple[Index, ...], sizes: Sizes,
+              held: Callable[..., _Held]) -> None:
+    """The element at `out`: the sum over taps of what windows hold."""
+    w, acc, d = node.inputs[0], node.dtype.compute, len(sizes)
     counts = w.shape[w.rank - 2 * d:w.rank - d]
-    with ExitStack() as outer:
-        out = [outer.enter_context(emit.loop(n, independent=True)) for n in node.shape]
-        lead, places = out[:node.rank - d], out[node.rank - d:]
-        total = emit.declare(acc, scalar(0, acc))
-        with ExitStack() as inner:
-            taps = [inner.enter_context(emit.loop(k, independent=False)) for k in attrs["size"]]
-            guard: Expr | None = None
-            found: list[Index] = []
-            for p, k, s, a, n in zip(places, taps, attrs["stride"], attrs["dilation"], counts,
-                                     strict=True):
-                start = p - k * a
-                guard = both(guard, both(divides(start, s), within(start // s, 0, n)))
-                found.append(start // s)
-            value = chosen(emit, 0, (*lead, *found, *taps), settled(emit, guard))
-            emit.set(total, converted(emit, value, acc), "add")
-        emit.store(tuple(out), converted(emit, read(total), node.dtype))
+    total = emit.declare(acc, scalar(0, acc))
+    with ExitStack() as stack:
+        places, taps, guard = held(
+            [stack.enter_context(emit.loop(k, independent=False)) for k in sizes])
+        for place, n in zip(places, counts, strict=True):
+            guard = both(guard, within(place, 0, n))
+        value = chosen(emit, 0, (*out[:-d], *places, *taps), settled(emit, guard))
+        emit.set(total, converted(emit, value, acc), "add")
+    emit.store(out, converted(emit, read(total), node.dtype))
 
 
 def _fold_transpose(node: Node, ct: Node) -> Node:
