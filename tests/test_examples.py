@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ ARGUMENTS = {
     "train_options.py": ["--steps", "40"],
     "export_mlp.py": ["--epochs", "2"],
     "tape.py": ["--steps", "40"],
+    "maml.py": ["--sine-steps", "200", "--digit-steps", "150"],
     "mixed_precision.py": ["--epochs", "4"],
 }
 PRINTS = {
@@ -30,6 +32,7 @@ PRINTS = {
     "jacobians.py": ["2 J'r is the gradient", "stationary after"],
     "linear_regression.py": ["largest difference"],
     "linearize.py": ["6 residuals", "6 runs of the function, 54 products"],
+    "maml.py": ["after 0, 1, 5 and 10 steps", "±"],
     "mixed_precision.py": ["f32: loss", "bf16: loss", "steps skipped, loss scale"],
     "profile.py": ["kernels\n", "GFLOP/s", "profile.py:", "% of ", "  line "],
     "per_sample_gradients.py": ["64 gradients in one call", "are cut to"],
@@ -40,10 +43,20 @@ PRINTS = {
     "train_digits.py": ["mlp: mean test accuracy 0.", "cnn: mean test accuracy 0.", "us a step"],
     "train_options.py": ["an optimiser and a schedule of your own", "unchanged ['embed.table']"],
 }
+# The first group of each pattern, and between what its numbers lie.
+BOUNDS: dict[str, list[tuple[str, float, float]]] = {
+    "maml.py": [
+        (r"new sines after.*\n.*random start: \S+ \S+   \S+ \S+   (\S+)", 2.5, 7),
+        (r"new sines after.*\n.*\n.*trained start: \S+ \S+   \S+ \S+   (\S+)", 0, 2),
+        (r"digits after.*\n.*\n.*trained start: (\S+)", 0.25, 0.42),
+        (r"digits after.*\n.*\n.*trained start: \S+ \S+   \S+ \S+   (\S+)", 0.5, 1),
+    ],
+}
 
 
 def test_every_example_has_its_expectations() -> None:
     assert list(EXAMPLES) == sorted(PRINTS)
+    assert set(BOUNDS) <= set(PRINTS)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -51,3 +64,7 @@ def test_example_runs(name: str, tmp_path: Path) -> None:
     printed = run_python([str(EXAMPLES[name]), *ARGUMENTS.get(name, [])], tmp_path)
     for part in PRINTS[name]:
         assert part in printed, printed
+    for pattern, low, high in BOUNDS.get(name, []):
+        found = re.findall(pattern, printed)
+        assert found, (pattern, printed)
+        assert all(low < float(number) < high for number in found), (pattern, printed)
