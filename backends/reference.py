@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any
 
 from rlx_py.backends.base import Array, Cost, KernelTime
-from rlx_py.ir.evaluate import bind, evaluate_all, evaluate_node
+from rlx_py.ir.evaluate import evaluate_all, evaluate_node, leaf_values
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import LEAF, Node
 
@@ -28,7 +28,7 @@ class ReferenceRunner:
     def kernel_times(self, arrays: dict[str, Array], out: dict[str, Array]
                      ) -> tuple[KernelTime, ...]:
         """The time of each node, evaluated once; `out` is left as it is."""
-        values: dict[Node, Any] = dict(bind(self.graph, arrays))
+        values: dict[Node, Any] = dict(leaf_values(self.graph, arrays))
         found = []
         for node in self.graph.nodes:
             if node.op is LEAF:

@@ -11,6 +11,10 @@ class ShapeError(RLXError):
     """Shapes that do not fit the operation, or sizes beyond what can be addressed."""
 
 
+class Undecided(ShapeError):
+    """A question about sizes whose answer depends on what they will be."""
+
+
 class DTypeError(RLXError):
     """An element type that the operation does not take."""
 

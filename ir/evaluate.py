@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.bind import sized
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError, VerifyError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import LEAF, Node, at, leaf, origin, toposort
@@ -32,13 +33,15 @@ def evaluate(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Array]:
 
     Raises ArgumentError (a name that is missing or unknown), ShapeError, DTypeError.
     """
-    found = evaluate_nodes(graph.outputs.values(), bind(graph, inputs))
+    graph = sized(graph, shapes_of(inputs))
+    found = evaluate_nodes(graph.outputs.values(), leaf_values(graph, inputs))
     return dict(zip(graph.outputs, found, strict=True))
 
 
 def evaluate_all(graph: Graph, inputs: Mapping[str, Any]) -> Evaluation:
     """Outputs, next states and param updates by name; errors as `evaluate`."""
-    values = bind(graph, inputs)
+    graph = sized(graph, shapes_of(inputs))
+    values = leaf_values(graph, inputs)
     states = {k: s.node if s.next is None else s.next for k, s in graph.states.items()}
     tables = (graph.outputs, states, graph.updates)
     found = iter(evaluate_nodes([n for t in tables for n in t.values()], values))
@@ -46,8 +49,13 @@ def evaluate_all(graph: Graph, inputs: Mapping[str, Any]) -> Evaluation:
     return Evaluation(outputs, nexts, updates)
 
 
-def bind(graph: Graph, inputs: Mapping[str, Any]) -> dict[Node, Array]:
-    """The checked array of every leaf of the graph."""
+def shapes_of(inputs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of what a caller gives."""
+    return {k: np.shape(v) for k, v in inputs.items()}
+
+
+def leaf_values(graph: Graph, inputs: Mapping[str, Any]) -> dict[Node, Array]:
+    """The checked array of every leaf of a graph without dynamic sizes."""
     leaves = graph.leaves
     unknown = [n for n in inputs if n not in leaves]
     if unknown:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.dim import names_in
 from rlx_py.ir.errors import FormatError, RLXError
 from rlx_py.ir.evaluate import initial
 from rlx_py.ir.graph import Graph
@@ -23,7 +24,8 @@ TABLES = ("inputs", "params", "states", "outputs")
 class Interface:
     """Names and types in order.
 
-    changed: the params and states that a step replaces; defaults: the first values of states.
+    changed: the params and states that a step replaces; defaults: the first values of states whose
+    sizes are known.
     """
 
     name: str
@@ -56,7 +58,8 @@ def interface_of(graph: Graph) -> Interface:
     return Interface(
         graph.name, _types(graph.inputs), _types(graph.params), _types(states),
         _types(graph.outputs), frozenset({*graph.updates, *nexts}),
-        {k: initial(k, s.init, s.node.tensor) for k, s in graph.states.items()},
+        {k: initial(k, s.init, s.node.tensor) for k, s in graph.states.items()
+         if not names_in(s.node.shape)},
     )
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx_py.ir.errors import ArgumentError, DTypeError, RLXError, ShapeError
+from rlx_py.ir.dim import Dim
+from rlx_py.ir.errors import ArgumentError, DTypeError, RLXError, ShapeError, Undecided
 from rlx_py.ir.literal import attr_key
 from rlx_py.ir.types import DType, Precision, TensorType, TupleType, Type, check_size
 
@@ -294,7 +295,7 @@ class Node:
 
 def _unpacked(entries: tuple[Any, ...]) -> Any:
     """What ndarray methods take: sizes one by one, or as one sequence."""
-    if len(entries) == 1 and not isinstance(entries[0], int | np.integer):
+    if len(entries) == 1 and not isinstance(entries[0], int | np.integer | Dim):
         return entries[0]
     return entries
 
@@ -334,10 +335,14 @@ def _new(op: Op, inputs: tuple[Node, ...], attrs: Mapping[str, Any], type: Type,
 
 @contextmanager
 def origin(node: Node | None) -> Iterator[None]:
-    """Nodes made inside were made for `node`, and carry its source line."""
+    """Nodes made inside were made for `node`, and carry its source line; so does the error where
+    that depends on sizes not yet known."""
     outer, _MAKING.origin = _MAKING.origin, node
     try:
         yield
+    except Undecided as error:
+        told = node is None or "\n  at " in str(error)
+        raise error if told else Undecided(f"{node}: {error}") from error
     finally:
         _MAKING.origin = outer
 

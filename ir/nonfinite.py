@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.evaluate import bind, evaluate_node
+from rlx_py.ir.bind import sized
+from rlx_py.ir.evaluate import evaluate_node, leaf_values, shapes_of
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import LEAF, Location, Node
 
@@ -37,7 +38,8 @@ class NonFinite:
 
 def find_nonfinite(graph: Graph, inputs: Mapping[str, Any]) -> NonFinite | None:
     """Evaluate node by node and report the first NaN or infinity; None where there is none."""
-    values: dict[Node, Any] = dict(bind(graph, inputs))
+    graph = sized(graph, shapes_of(inputs))
+    values: dict[Node, Any] = dict(leaf_values(graph, inputs))
     for node in graph.nodes:
         if node.op is not LEAF:
             values[node] = evaluate_node(node, [values[i] for i in node.inputs])

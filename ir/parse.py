@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rlx_py.ir.dim import read_size
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import Node
@@ -42,7 +43,7 @@ TOKEN = re.compile(rf"""
   | (?P<value>   %\w+ )
   | (?P<number>  {NUMBER} )
   | (?P<name>    [A-Za-z_]\w* )
-  | (?P<mark>    [][(){{}}=:,] )
+  | (?P<mark>    // | [][(){{}}=:,+*-] )
 """, re.VERBOSE | re.ASCII)
 
 
@@ -193,13 +194,23 @@ class Parser:
 
     def _shape(self) -> tuple[int, ...]:
         self._take("mark", "[")
-        sizes = [number_of(s) for s in self._list(lambda: self._take("number"), "]")]
-        return tuple(self._size(s) for s in sizes)
+        return tuple(self._list(self._size, "]"))
 
-    def _size(self, value: int | float) -> int:
-        if not isinstance(value, int):
-            raise FormatError(f"a size must be an integer, not {value}")
-        return value
+    def _size(self) -> Any:
+        """A size, up to the comma or bracket that ends it."""
+        words, depth = [], 0
+        while depth or self.word.text not in (",", "]"):
+            word = self._next()
+            if word.kind not in ("number", "name", "mark"):
+                raise FormatError(f"a size ends before {word.text[:40]!r}")
+            depth += (word.text == "(") - (word.text == ")")
+            words.append(word.text)
+        if len(words) == 1 and words[0][:1] in "-0123456789":
+            value = number_of(words[0])
+            if not isinstance(value, int):
+                raise FormatError(f"a size must be an integer, not {value}")
+            return value
+        return read_size(" ".join(words))
 
     def _attributes(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -224,6 +235,10 @@ class Parser:
             return self._string()
         if self.word.kind == "number":
             return number_of(self._next().text)
+        if self._at("["):
+            size = self._size()
+            self._take("mark", "]")
+            return size
         word = self._take("name")
         if word in WORDS:
             return WORDS[word]

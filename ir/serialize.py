@@ -25,6 +25,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from rlx_py.ir.dim import Dim, read_size
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, OPS, Location, Node
@@ -196,6 +197,8 @@ class Writer:
             key = str(len(self.tensors))
             self.tensors[key] = value.array
             return {"tensor": key}
+        if isinstance(value, Dim):
+            return {"size": str(value)}
         if isinstance(value, float):
             return {"float": value.hex()}
         if value is None or isinstance(value, bool | int | str):
@@ -206,7 +209,11 @@ class Writer:
 def _type_json(type: Type) -> Any:
     if isinstance(type, TupleType):
         return {"tuple": [_type_json(t) for t in type.elements]}
-    return [type.dtype.name, *type.shape]
+    return [type.dtype.name, *map(_size_json, type.shape)]
+
+
+def _size_json(size: Any) -> Any:
+    return str(size) if isinstance(size, Dim) else size
 
 
 # ---- JSON to graphs ----------------------------------------------------------------------------
@@ -359,7 +366,7 @@ class Reader:
     def _tensor_type(self, source: Any) -> TensorType:
         if not _as(list, source) or _as(str, source[0]) not in DTYPES:
             raise FormatError("a type begins with its element type")
-        return TensorType(DTYPES[source[0]], tuple(_as(int, d) for d in source[1:]))
+        return TensorType(DTYPES[source[0]], tuple(map(_size, source[1:])))
 
     def _attributes(self, source: Any) -> dict[str, Any]:
         return {k: self._value(v, 0) for k, v in _as(dict, source).items()}
@@ -374,11 +381,18 @@ class Reader:
         kind, text = _single(source)
         if kind == "float":
             return _float(_as(str, text))
+        if kind == "size":
+            return read_size(_as(str, text))
         if kind == "dtype" and _as(str, text) in DTYPES:
             return DTYPES[text]
         if kind == "tensor" and _as(str, text) in self.tensors:
             return Literal(self.tensors.pop(text))
         raise FormatError(f"{kind[:40]!r} is no kind of attribute, or it has no such value")
+
+
+def _size(value: Any) -> Any:
+    """An integer, or the text of a size of a dynamic graph."""
+    return read_size(value) if isinstance(value, str) else _as(int, value)
 
 
 def _float(text: str) -> float:

@@ -15,6 +15,8 @@ from typing import Any, Union, Unpack, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from rlx_py.ir.bounds import least
+from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import FormatError, RLXError
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import PROJECT, TUPLE, Node, Op
@@ -24,7 +26,7 @@ from rlx_py.ir.types import DType, TupleType, Type, check_size
 MOST_AXES = 64  # NumPy's own
 MOST_ENTRIES = 4096
 MOST_DEPTH = 16
-_PLAIN = (int, float, bool, str, NoneType, DType, Literal)
+_PLAIN = (int, float, bool, str, NoneType, DType, Literal, Dim)
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def matches(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, float) or type(value) is int
     if hint is int:
-        return type(value) is int
+        return type(value) is int or isinstance(value, Dim)
     return isinstance(value, hint)
 
 
@@ -142,7 +144,7 @@ def check_type(type: Type) -> Type:
     for t in type.elements if isinstance(type, TupleType) else (type,):
         if len(t.shape) > MOST_AXES:
             raise FormatError(f"a type has more than {MOST_AXES} axes")
-        if any(not 0 <= d < 2**63 for d in t.shape):
+        if any((least(d) or 0) < 0 or (isinstance(d, int) and d >= 2**63) for d in t.shape):
             raise FormatError(f"{t} has a size that is negative or beyond 64 bits")
         try:
             check_size(t.shape)

@@ -11,7 +11,8 @@
     }
 
 One line a node, inputs before users; `update "w" = %…` is the next value of a param. Attributes
-are numbers, strings, true, false, none, element types, tuples of these, and arrays:
+are numbers, strings, true, false, none, element types, sizes of a dynamic graph, which stand in
+brackets (`shape=([B*T], 4)`, but `f32[B*T,4]` in a type), tuples of these, and arrays:
 `f32[2](0.1, -inf)` in the fewest digits that read back exactly, or
 `f32[64,64] "base64 of the bytes"`. `#` begins a comment. Values may have any names when read; when
 written they are numbered in the graph's order, so equal graphs have equal texts.
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, FormatError
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, Node
@@ -92,6 +94,8 @@ def _shown(value: Any) -> str:
         return f"({', '.join(map(_shown, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, Literal):
         return _show_array(value.array)
+    if isinstance(value, Dim):
+        return f"[{value}]"
     if isinstance(value, str):
         return json.dumps(value)
     return repr(float(value)) if isinstance(value, float) else repr(value)

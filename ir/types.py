@@ -1,4 +1,4 @@
-"""Element types and static tensor types."""
+"""Element types and tensor types."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 
 INT64_MAX = 2**63 - 1
@@ -123,7 +124,8 @@ class Precision(Enum):
 
 @dataclass(frozen=True)
 class TensorType:
-    """An element type and a static shape."""
+    """An element type and a shape. A size is an int or, in a dynamic graph, a `Dim`, which has an
+    int's arithmetic; code is annotated for the int."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -169,13 +171,13 @@ Type = TensorType | TupleType
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
-    """A checked static shape from an int or a sequence of ints."""
-    entries = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-    dims = []
+    """A checked shape from a size or a sequence of sizes."""
+    entries = (shape,) if isinstance(shape, int | np.integer | Dim) else tuple(shape)
+    dims: list[Any] = []
     for d in entries:
-        if isinstance(d, bool | np.bool_) or not isinstance(d, int | np.integer):
+        if isinstance(d, bool | np.bool_) or not isinstance(d, int | np.integer | Dim):
             raise ShapeError(f"a size must be an integer, not {d!r} in {entries}")
-        dims.append(int(d))
+        dims.append(d if isinstance(d, Dim) else int(d))
     if any(d < 0 for d in dims):
         raise ShapeError(f"negative size in {tuple(dims)}")
     check_size(tuple(dims))
@@ -183,8 +185,9 @@ def as_shape(shape: Any) -> tuple[int, ...]:
 
 
 def check_size(shape: tuple[int, ...]) -> None:
-    """Refuse a shape whose bytes or whose nonzero extents exceed what int64 addresses."""
-    if prod(d for d in shape if d) * 8 > INT64_MAX:
+    """Refuse a shape whose bytes or whose nonzero extents exceed what int64 addresses; of dynamic
+    sizes, those that are known."""
+    if prod(d for d in shape if isinstance(d, int) and d) * 8 > INT64_MAX:
         raise ShapeError(f"a tensor of shape {shape} is beyond 64-bit addressing")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.body import Body, graph_of
 from rlx_py.ir.errors import ShapeError
 from rlx_py.ir.evaluate import evaluate_nodes
 from rlx_py.ir.node import Chain, Cotangent, Node, Op, make, pack, register
@@ -25,10 +26,8 @@ from rlx_py.passes.differentiate import ChainRule, prepared, zeros
 from rlx_py.passes.jvp import lacks_jvp, pushforward
 from rlx_py.passes.region import (
     Arguments,
-    Body,
     body_graph,
     captured,
-    graph_of,
     over,
     parts,
     placeholders,

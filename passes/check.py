@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.bind import sized
 from rlx_py.ir.errors import VerifyError
-from rlx_py.ir.evaluate import bind, evaluate
+from rlx_py.ir.evaluate import evaluate, leaf_values, shapes_of
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.types import f64
 from rlx_py.passes.differentiate import leaves_of
@@ -30,12 +31,13 @@ def check_grads(graph: Graph, inputs: Mapping[str, Any], of: str | Iterable[str]
     input. The inputs must lie where the function is smooth: two steps from any kink.
     """
     names = None if of is None else [of] if isinstance(of, str) else list(of)
+    graph = sized(graph, shapes_of(inputs))
     outputs = {k: graph.find_output(k) for k in names or graph.outputs}
     current = retype(graph.derive(outputs), f64)
     if wrt is None and not graph.params:
         wrt = [k for k, n in graph.inputs.items() if n.dtype.is_float]
     leaves = list(leaves_of(current, wrt))
-    values = {n.attrs["name"]: _widened(a) for n, a in bind(graph, inputs).items()}
+    values = {n.attrs["name"]: _widened(a) for n, a in leaf_values(graph, inputs).items()}
     rng = np.random.default_rng(seed)
     for k in range(1, order + 1):
         backward = vjp(current, leaves)

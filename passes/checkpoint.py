@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rlx_py.ir.body import Body, graph_of
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import (
@@ -26,13 +27,11 @@ from rlx_py.passes.differentiate import prepared
 from rlx_py.passes.jvp import lacks_jvp, pushforward
 from rlx_py.passes.region import (
     Arguments,
-    Body,
     BodyChain,
     Function,
     applied,
     body_graph,
     captured,
-    graph_of,
     over,
     parts,
     placeholders,

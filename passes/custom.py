@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlx_py.ir.body import Body, graph_of
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, register, toposort, user_location
@@ -21,13 +22,11 @@ from rlx_py.passes.differentiate import ChainRule, prepared
 from rlx_py.passes.jvp import lacks_jvp, pushforward
 from rlx_py.passes.region import (
     Arguments,
-    Body,
     BodyChain,
     Function,
     Recursion,
     applied,
     closed,
-    graph_of,
     parts,
     placeholders,
     result_types,

@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 import rlx_py.passes.scan_rules  # noqa: F401  (registers the op)
+from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError
 from rlx_py.ir.node import Node, leaf, project
 from rlx_py.ir.ops.checkpoints import budget, count, every
@@ -130,7 +131,7 @@ def _nodes(value: Any, what: str) -> tuple[list[Node], Tree]:
 
 def _length(xs: Sequence[Node], tree: Tree, length: Any) -> int:
     sizes = {} if length is None else {"length": length}
-    if length is not None and (isinstance(length, bool) or not isinstance(length, int)
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int | Dim)
                                or length < 0):
         raise ArgumentError(f"length is a non-negative int, not {length!r}")
     for name, x in zip(tree.names("xs"), xs, strict=True):

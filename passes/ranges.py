@@ -11,9 +11,10 @@ from weakref import WeakKeyDictionary
 import ml_dtypes
 import numpy as np
 
+from rlx_py.ir.bounds import least, most
 from rlx_py.ir.node import Node, Op
 from rlx_py.ir.ops.compare import EQ, GE, GT, LE, LT, NE
-from rlx_py.ir.ops.constant import CONSTANT, IOTA
+from rlx_py.ir.ops.constant import CONSTANT, IOTA, SIZE
 from rlx_py.ir.ops.elementwise import (
     ABS,
     ADD,
@@ -111,7 +112,17 @@ def _constant(node: Node) -> Range:
 
 
 def _iota(node: Node) -> Range:
-    return Range(0, max(node.shape[node.attrs["axis"]] - 1, 0), False)
+    return Range(0, max(_most(node.shape[node.attrs["axis"]]) - 1, 0), False)
+
+
+def _size(node: Node) -> Range:
+    return Range(least(node.attrs["size"]) or 0, _most(node.attrs["size"]), False)
+
+
+def _most(size: int) -> float:
+    """A number that a size does not exceed."""
+    found = most(size)
+    return 2.0**63 if found is None else found
 
 
 def _same(node: Node, x: Range, *rest: Range) -> Range:
@@ -201,7 +212,7 @@ def _reduce_extreme(node: Node, x: Range) -> Range:
 
 
 def _reduce_sum(node: Node, x: Range) -> Range:
-    count = node.inputs[0].size // max(node.size, 1)
+    count = _most(node.inputs[0].size // max(node.size, 1))
     nan = x.nan or (x.low == -inf and x.high == inf)
     return Range(min(_product(x.low, count), 0.0), max(_product(x.high, count), 0.0), nan)
 
@@ -209,6 +220,7 @@ def _reduce_sum(node: Node, x: Range) -> Range:
 RULES: dict[Op, Callable[..., Range]] = {
     CONSTANT: _constant,
     IOTA: _iota,
+    SIZE: _size,
     **dict.fromkeys((RESHAPE, TRANSPOSE, BROADCAST, SLICE, REVERSE), _same),
     CONCAT: _union,
     SELECT: _select,

@@ -6,15 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
 from typing import Any
 
+from rlx_py.ir.body import Body, graph_of
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.graph import Graph, inline, parse
+from rlx_py.ir.graph import Graph, inline
 from rlx_py.ir.node import LEAF, Chain, Node, at, leaf, project, toposort, user_location
 from rlx_py.ir.ops.constant import CONSTANT
 from rlx_py.ir.ops.operand import as_node
-from rlx_py.ir.text import show
 from rlx_py.ir.tree import Tree, flatten
 from rlx_py.ir.types import TensorType
 from rlx_py.passes.differentiate import ChainRule
@@ -23,28 +22,6 @@ LARGEST_CONSTANT = 16  # elements; larger ones are handed in, since a text repea
 
 
 Function = Callable[..., Any]
-
-
-class Body(str):
-    """A graph as an attribute. It is the graph's text, by which equal ones meet and files keep it;
-    the graph itself goes along, because it knows the user's lines."""
-
-    graph: Graph
-
-    @staticmethod
-    def of(graph: Graph) -> Body:
-        """The attribute that stands for a graph."""
-        body = Body(show(graph))
-        body.graph = graph
-        return body
-
-
-def graph_of(text: str) -> Graph:
-    """The graph of an attribute. Raises FormatError where a file holds another text."""
-    return text.graph if isinstance(text, Body) else _parsed(text)
-
-
-_parsed = lru_cache(maxsize=256)(parse)
 
 
 def result_types(text: str, types: Sequence[TensorType]) -> list[TensorType]:

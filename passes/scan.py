@@ -15,20 +15,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rlx_py.ir.body import Body, graph_of
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.evaluate import evaluate_nodes
 from rlx_py.ir.node import OPS, PROJECT, TUPLE, Node, make, toposort
 from rlx_py.ir.ops.families import POLYNOMIAL
 from rlx_py.ir.types import TensorType, TupleType, Type, bool_, i64
-from rlx_py.passes.region import (
-    Body,
-    body_graph,
-    graph_of,
-    over,
-    parts,
-    placeholders,
-    result_types,
-)
+from rlx_py.passes.region import body_graph, over, parts, placeholders, result_types
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -84,7 +77,7 @@ def infer(*types: TensorType, body: str, cond: str, counted: bool, carries: int,
            length: int | None, reverse: bool, keep: str) -> Type:
     """The carries, the stacked results, and under a condition the number of steps (i64)."""
     loop = Loop(body, cond, counted, carries, xs, length, reverse, keep)
-    if min(carries, xs, length or 0) < 0 or len(types) < int(counted) + carries + xs:
+    if min(carries, xs) < 0 or (length or 0) < 0 or len(types) < int(counted) + carries + xs:
         raise ArgumentError(f"{carries} carries and {xs} sequences of length {length} are not "
                             f"among {len(types)} inputs")
     if keep not in KEEPS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlx_py.ir.body import graph_of
 from rlx_py.ir.node import Node, leaf, pack, project
 from rlx_py.ir.ops.batching import moved, repeated, size_of
 from rlx_py.ir.ops.compare import LT
@@ -13,7 +14,6 @@ from rlx_py.ir.ops.movement import filled, spread
 from rlx_py.ir.ops.reduce import ANY, REDUCE_MAX
 from rlx_py.ir.types import TensorType, i64
 from rlx_py.passes.batched import Value, batched_results
-from rlx_py.passes.region import graph_of
 from rlx_py.passes.scan import loop_node, loop_of
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rlx_py.ir.body import graph_of
+from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import NotDifferentiable
 from rlx_py.ir.graph import inline
 from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, make, project, register, toposort
@@ -16,7 +18,7 @@ from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.passes.activity import dependents
 from rlx_py.passes.differentiate import ChainRule, prepared, zeros
 from rlx_py.passes.jvp import lacks_jvp, pushforward
-from rlx_py.passes.region import graph_of, placeholders
+from rlx_py.passes.region import placeholders
 from rlx_py.passes.scan import evaluate_loop, infer, is_steep, loop_node, loop_of
 from rlx_py.passes.scan_batch import batch_loop
 from rlx_py.passes.vjp import lacks_vjp, pullback
@@ -178,7 +180,8 @@ class _Sums:
                 terms.append(term.inputs[0])
             elif term.op is CONTRACT and not self.fixed & set(term.inputs):
                 factors += term.inputs
-                if sum(x.size for x in term.inputs if x not in self.origins) > 2 * term.size:
+                held = sum(x.size for x in term.inputs if x not in self.origins)
+                if not surely_less(held, 2 * term.size + 1):
                     return False
             else:
                 return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from rlx_py.ir.config import CONFIG, Config
+from rlx_py.ir.errors import Undecided
 from rlx_py.ir.graph import Graph, Rewrite, rebuild
 from rlx_py.ir.node import Node, Op
 from rlx_py.passes.fold import fold
@@ -55,11 +56,19 @@ def rewriter(rules: tuple[Rule, ...], disable: frozenset[str]) -> Rewrite:
         if folded is not None:
             return folded
         for rule in table.get(node.op, general):
-            better = rule.apply(node)
+            better = _applied(rule, node)
             if better is not None:
                 return better
         return None
 
     return rewrite
+
+
+def _applied(rule: Rule, node: Node) -> Node | None:
+    """What a rule makes of a node; None too where that depends on sizes of a dynamic graph."""
+    try:
+        return rule.apply(node)
+    except Undecided:
+        return None
 
 

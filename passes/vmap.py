@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.graph import Graph, State
 from rlx_py.ir.node import Node, at, leaf, user_location
 from rlx_py.ir.ops.batching import moved
-from rlx_py.ir.types import check_size, normalize_axis
+from rlx_py.ir.types import as_shape, check_size, normalize_axis
 from rlx_py.passes.batched import Found, Value, batch_nodes, expand_batched, single
 from rlx_py.passes.simplify import simplify
 
@@ -90,9 +91,9 @@ def _checked_axis(place: str, axis: Any, node: Node) -> int:
 
 
 def _checked_size(place: str, size: Any) -> int:
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+    if isinstance(size, bool) or not isinstance(size, int | np.integer | Dim) or size < 0:
         raise _refused(place, f"a size is a non-negative integer, not {size!r}")
-    return int(size)
+    return as_shape(size)[0]
 
 
 def _refused(place: str, why: str) -> ArgumentError:

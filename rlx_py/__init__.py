@@ -12,6 +12,13 @@ from rlx_py.executable import (
 from rlx_py.io import (
     load,
 )
+from rlx_py.ir.bind import (
+    bind,
+)
+from rlx_py.ir.dim import (
+    Dim,
+    dim,
+)
 from rlx_py.ir.errors import (
     ArgumentError,
     BackendError,
@@ -354,6 +361,7 @@ __all__ = [
     "BackendError",
     "DType",
     "DTypeError",
+    "Dim",
     "Executable",
     "FormatError",
     "Graph",
@@ -390,6 +398,7 @@ __all__ = [
     "bf16",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "bind",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
@@ -425,6 +434,7 @@ __all__ = [
     "diag",
     "diagonal",
     "digamma",
+    "dim",
     "divide",
     "dot",
     "einsum",

@@ -13,9 +13,9 @@ STRUCTURE = (LEAF, TUPLE, PROJECT)
 ALL = "all"
 # Operands whose element type may vary. Ops that no row names take floats.
 ELEMENT_TYPES = {
-    ALL: """leaf tuple project constant eq ne select stop_gradient cast reshape transpose broadcast
-        slice pad concat reverse windows gather take_along scatter_set argsort moe_gather barrier
-        """,
+    ALL: """leaf tuple project constant size eq ne select stop_gradient cast reshape transpose
+        broadcast slice pad concat reverse windows gather take_along scatter_set argsort moe_gather
+        barrier""",
     "float int uint": """neg abs sign add sub mul max min lt le gt ge rem fold reduce_sum
         reduce_prod reduce_max reduce_min argmax argmin cumsum cumsum_backward cumprod cumargmax
         cumargmin linear_recurrence gather_backward take_along_backward scatter_add

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from rlx_py.backends.base import Array, Cost, Runner, TimedRunner
 from rlx_py.backends.llvm.aot import Kind, export_program
 from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import chosen
+from rlx_py.ir.bind import bind, names_of
 from rlx_py.ir.errors import ArgumentError, BackendError, DTypeError, ShapeError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.interface import Interface, interface_of
@@ -57,7 +59,8 @@ class State:
 
     def __init__(self, params: dict[str, Array], states: dict[str, Array]) -> None:
         self.params, self.states = params, states
-        self._checked: dict[object, dict[str, Array]] = {}  # by function, what it found right
+        # By function, what it found right; a function that is gone keeps no place here.
+        self._checked: WeakKeyDictionary[CompiledFunction, dict[str, Array]] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"State(params={list(self.params)}, states={list(self.states)})"
@@ -174,20 +177,25 @@ class CompiledFunction:
 
     def _checked(self, given: Mapping[str, Any], types: Mapping[str, TensorType],
                  defaults: Mapping[str, Array]) -> dict[str, Array]:
-        values: dict[str, Array] = {}
-        for name, value in given.items():
-            type = types.get(name)
-            if type is None:
-                raise ArgumentError(
-                    f"{self.interface.name!r} has no {name!r}; it takes {list(types)}")
-            values[name] = as_array(name, value, type)
+        if given.keys() != types.keys():
+            self._check_names(given, types, defaults)
+        values = {name: as_array(name, value, types[name]) for name, value in given.items()}
         if len(values) != len(types):
             for name in types:
                 if name not in values:
-                    if name not in defaults:
-                        raise ArgumentError(f"{self.interface.name!r}: {name!r} is missing")
                     values[name] = defaults[name]
         return values
+
+    def _check_names(self, given: Mapping[str, Any], types: Mapping[str, TensorType],
+                     defaults: Mapping[str, Any]) -> None:
+        """Refuse unknown and missing names."""
+        for name in given:
+            if name not in types:
+                raise ArgumentError(
+                    f"{self.interface.name!r} has no {name!r}; it takes {list(types)}")
+        for name in types:
+            if name not in given and name not in defaults:
+                raise ArgumentError(f"{self.interface.name!r}: {name!r} is missing")
 
     def _aliases(self, value: Array, held: Mapping[str, Array]) -> bool:
         """Whether an input is memory that the step will change; only views can hide that."""
@@ -229,6 +237,15 @@ class Executable(CompiledFunction):
         super().__init__(interface_of(graph), runner)
         self.graph, self.fast_math = graph, fast_math
 
+    def cost(self, **sizes: int) -> Cost:
+        """What one call takes: flops, bytes moved, arena bytes, number of kernels.
+
+        sizes: those of a dynamic graph, by name; ArgumentError for others.
+        """
+        if sizes:
+            raise ArgumentError(f"{self.interface.name!r} has no size {next(iter(sizes))!r}")
+        return super().cost()
+
     def find_nan(self, **arrays: Any) -> NonFinite | None:
         """The first node where a NaN or infinity appears, forward or backward, with the user's
         line; None if all is finite. It evaluates with NumPy, node by node."""
@@ -249,15 +266,24 @@ class Executable(CompiledFunction):
         return Profile(self.interface.name, times)
 
     def export(self, path: str | Path, kind: Kind = "shared", *, name: str | None = None,
-               target: str | None = None, cpu: str = "") -> Path:
+               target: str | None = None, cpu: str = "",
+               sizes: Mapping[str, int] | None = None) -> Path:
         """Write the graph as native code for C programs, and for rlx.load; returns the code's path.
 
         kind: "shared" (path.so, linked by the system's C compiler), "object" (path.o) or "static"
         (path.a). Beside it goes path.h, which says how to call it. name: how its symbols begin
         (None: as the file's name). target: an LLVM triple (None: this machine with its CPU's
-        features); cpu: an LLVM CPU name such as "x86-64-v3". The same graph gives the same bytes.
-        Raises BackendError for a target that LLVM lacks, or where a linker is needed and absent.
+        features); cpu: an LLVM CPU name such as "x86-64-v3". sizes: those of a dynamic graph, by
+        name. The same graph gives the same bytes. Raises BackendError for a target that LLVM
+        lacks, or where a linker is needed and absent; ArgumentError where a size is missing or
+        unknown.
         """
         machine = chosen(target, cpu)
-        program = program_for(self.graph, machine, fast_math=self.fast_math)
-        return export_program(program, self.interface, path, kind=kind, name=name, target=machine)
+        graph = bind(self.graph, sizes or {})
+        missing = sorted(names_of(graph))
+        if missing:
+            raise ArgumentError(f"native code has sizes in numbers: give export "
+                                f"sizes={{{missing[0]!r}: …}}")
+        program = program_for(graph, machine, fast_math=self.fast_math)
+        return export_program(program, interface_of(graph), path, kind=kind, name=name,
+                              target=machine)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlx_py.backends.base import Array, Runner
+from rlx_py.backends.base import Array, Cost
 from rlx_py.executable import Executable, Outputs, State
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.graph import Graph
 from rlx_py.ir.tree import Nesting
+from rlx_py.profile import Profile
 
 
 class NestedExecutable(Executable):
@@ -19,10 +19,10 @@ class NestedExecutable(Executable):
     taken under its prefix, nested as the params (hvp: exe(params, x, v=direction)) or by name.
     """
 
-    def __init__(self, graph: Graph, nesting: Nesting, runner: Runner, *,
-                 fast_math: bool = False) -> None:
-        super().__init__(graph, runner, fast_math=fast_math)
-        self.nesting = nesting
+    def __init__(self, inner: Executable, nesting: Nesting) -> None:
+        # What is called is `inner`, by names; the base class has what only asks for the graph.
+        self.inner, self.nesting = inner, nesting
+        self.graph, self.interface, self.fast_math = inner.graph, inner.interface, inner.fast_math
         self._params = nesting.argument_names(nesting.arguments[0][0])
 
     def __call__(self, *args: Any, out: Any = None, **arrays: Any) -> Any:
@@ -33,7 +33,7 @@ class NestedExecutable(Executable):
         ArgumentError (another nesting), ShapeError, DTypeError before it runs.
         """
         if not args:
-            return super().__call__(out=out, **self._flat(arrays))
+            return self.inner(out=out, **self._flat(arrays))
         roots = list(self.nesting.roots)
         if len(args) > len(roots):
             raise ArgumentError(f"{self.interface.name!r} takes {len(roots)} arguments, "
@@ -42,15 +42,15 @@ class NestedExecutable(Executable):
         twice = [k for k in given if k in arrays]
         if twice:
             raise ArgumentError(f"{self.interface.name!r}: {twice[0]!r} is given twice")
-        found = super().__call__(out=out, **self._flat({**given, **arrays}))
+        found = self.inner(out=out, **self._flat({**given, **arrays}))
         return self._nested(dict(found))
 
     def init(self, params: Any) -> State:
         """State to train with, from params nested as the function takes them or by path."""
         root, tree = self.nesting.arguments[0]
         if isinstance(params, Mapping) and set(params) == set(self._params):
-            return super().init(params)
-        return super().init(dict(zip(self._params, tree.leaves(params, root), strict=True)))
+            return self.inner.init(params)
+        return self.inner.init(dict(zip(self._params, tree.leaves(params, root), strict=True)))
 
     def step(self, state: State, *args: Any, out: Any = None, **inputs: Any) -> Outputs:
         """Run once on the inputs, nested or by name, updating the state in place."""
@@ -59,7 +59,15 @@ class NestedExecutable(Executable):
             raise ArgumentError(f"{self.interface.name!r} takes {len(roots)} inputs, "
                                 f"not {len(args)}")
         given = dict(zip(roots, args, strict=False))
-        return super().step(state, out=out, **self._flat({**given, **inputs}))
+        return self.inner.step(state, out=out, **self._flat({**given, **inputs}))
+
+    def cost(self, **sizes: int) -> Cost:
+        """What one call takes."""
+        return self.inner.cost(**sizes)
+
+    def profile(self, **arrays: Any) -> Profile:
+        """Time per kernel of a call on arrays by name."""
+        return self.inner.profile(**arrays)
 
     def _flat(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Arrays by leaf name."""

@@ -13,6 +13,7 @@ import rlx_py.ir.ops.index as at
 import rlx_py.ir.ops.movement as mv
 from layers import CASES, graph_of
 from programs import random_graph
+from rlx_py.ir.dim import dim
 from rlx_py.ir.errors import RLXError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import OPS, PROJECT, Node, Op, make, pack
@@ -152,6 +153,19 @@ def step() -> Graph:
     return g
 
 
+def dynamic() -> Graph:
+    """Sizes by name in types, attributes, tuples and bodies, with every form of arithmetic."""
+    g, (b, t) = Graph("dynamic"), map(dim, "BT")
+    x, y = g.input("x", (b, 2 * t + 1, 4)), g.input("y", (b * t - 1 + b,), i32)
+    flat = x[:, 1:].reshape((-1, 4))
+    g.output("half", flat[: b * t].reshape((b, t, 2, 2)).mean((1, 3)))
+    g.output("steps", x[:, ::2].sum() / b)
+    g.output("body", checkpoint(lambda n: e.TANH(e.MUL(n, n)))(flat))
+    g.output("count", iota(((b + 1) // 2 * t, 7 // b + 1), 0, f16))
+    g.output("next", y[1:])
+    return g
+
+
 @cache
 def graphs() -> dict[str, Graph]:
     """The corpus by name."""
@@ -170,4 +184,5 @@ def graphs() -> dict[str, Graph]:
     found |= {f"sample {name}": samples_of(name)[0].graph() for name in OPS
               if name not in held and samples_of(name)}
     found["vmap fake_quantize"] = vmap(found["sample fake_quantize"], {"x0": (0, 3)})
-    return found | {"constants": constants(), "step": step(), "empty": Graph("empty")}
+    return found | {"constants": constants(), "dynamic": dynamic(), "step": step(),
+                    "empty": Graph("empty")}

@@ -11,6 +11,7 @@ from functools import reduce
 from math import inf, prod
 from typing import Any
 
+from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, require_float
 from rlx_py.ir.ops.arguments import require_shape
@@ -35,7 +36,7 @@ Sizes = tuple[int, ...]
 
 def _counter(length: int, places: int) -> DType:
     """An integer type that holds every product of a place and the length."""
-    return i32 if (length + 1) * (places + 1) < 2**31 else i64
+    return i32 if surely_less((length + 1) * (places + 1), 2**31) else i64
 
 
 def _starts(length: int, places: int, shift: int = 0) -> Node:

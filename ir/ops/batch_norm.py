@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Chain, Node
@@ -56,7 +57,7 @@ def _check(op: str, x: TensorType, *params: TensorType, eps: float, weight: bool
 
 def _check_count(x: TensorType) -> None:
     count = prod(x.shape[a] for a in _rows(x.rank))
-    if count < 2:
+    if surely_less(count, 2):
         raise ShapeError(f"{x} has {count} elements a channel; training needs at least 2")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import ShapeError
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.activation import RELU
@@ -150,7 +151,7 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     x, *params = operands(input, *(p for p in (weight, bias) if p is not None))
-    if x.rank < 3 or prod(x.shape[2:]) < 2:
+    if x.rank < 3 or surely_less(prod(x.shape[2:]), 2):
         raise ShapeError(f"{x.type} has less than 2 elements in a channel of an instance")
     return GROUP_NORM(x, *params, groups=max(x.shape[1], 1), eps=real("eps", eps),
                       weight=weight is not None, bias=bias is not None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, DTypeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Const, Expr, IndexValue
@@ -51,11 +52,30 @@ def _iota_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, 
 IOTA = register(Op("iota", _infer_iota, _eval_iota, element=_iota_element, differentiable=False))
 
 
-def constant(value: Any, dtype: Any = None) -> Node:
-    """A constant tensor from an array or number.
+def _infer_size(*, size: int, dtype: DType) -> Type:
+    return TensorType(dtype, ())
 
-    A Python float without dtype is f32, an int i64; an array keeps its element type.
+
+def _eval_size(*, size: int, dtype: DType) -> Any:
+    return np.asarray(int(size)).astype(dtype.numpy)
+
+
+def _size_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
+    yield from ()
+    return Const(_eval_size(**node.attrs)[()], node.dtype)
+
+
+# The value of a size of a dynamic graph; `bind` makes it a constant where the size has a number.
+SIZE = register(Op("size", _infer_size, _eval_size, element=_size_element, differentiable=False))
+
+
+def constant(value: Any, dtype: Any = None) -> Node:
+    """A constant tensor from an array, a number or a size of a dynamic graph.
+
+    A Python float without dtype is f32, an int or size i64; an array keeps its element type.
     """
+    if isinstance(value, Dim):
+        return SIZE(size=value, dtype=i64 if dtype is None else as_dtype(dtype))
     if dtype is None and isinstance(value, bool | int | float):
         dtype = as_dtype(type(value))
     wanted = None if dtype is None else as_dtype(dtype)
@@ -82,3 +102,8 @@ def scalar_of(node: Node) -> Any | None:
     return node.attrs["value"].array.reshape(())[()]
 
 
+def size_of(node: Node) -> Any | None:
+    """The size of a dynamic graph that every element is, through broadcasts; else None."""
+    while node.op.name == "broadcast":
+        node = node.inputs[0]
+    return node.attrs["size"] if node.op is SIZE else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.dim import Dim, larger
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.compare import EQ, GE
@@ -60,17 +60,20 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Node:
 
 @located
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Node:
-    """start, start + step, … before stop; arange(n) counts from 0. Python numbers only."""
+    """start, start + step, … before stop; arange(n) counts from 0. Python numbers and sizes."""
     if stop is None:
         start, stop = 0, start
     if not step:
         raise ArgumentError("the step is 0")
-    whole = all(isinstance(v, int | np.integer) for v in (start, stop, step))
+    whole = all(isinstance(v, int | np.integer | Dim) for v in (start, stop, step))
     wanted = as_dtype(dtype) if dtype is not None else (i64 if whole else f32)
+    varies = any(isinstance(v, Dim) for v in (start, stop, step))
+    if varies and not (whole and wanted.is_int):
+        return cast(arange(start, stop, step, i64), wanted)
     if not (whole and wanted.is_int):
         return constant(np.arange(start, stop, step), wanted)
-    count = max(0, ceil((stop - start) / step)) if abs(stop - start) < 2**53 else max(
-        0, -((start - stop) // step))
+    start, stop, step = (v if isinstance(v, Dim) else int(v) for v in (start, stop, step))
+    count = larger(0, -((start - stop) // step))
     line = iota((count,), 0, wanted)
     line = line if step == 1 else MUL(line, fill(line, step))
     return line if start == 0 else ADD(line, fill(line, start))

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.dim import larger
 from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Bitcast, Cast, Expr
 from rlx_py.ir.node import Ask, Chain, Node, Op, register
 from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.ops.compare import AND, EQ, GE, GT, LT, NOT, OR
-from rlx_py.ir.ops.constant import scalar_of
+from rlx_py.ir.ops.constant import constant, scalar_of
 from rlx_py.ir.ops.families import (
     NUMERIC,
     Array,
@@ -27,13 +28,21 @@ from rlx_py.ir.ops.families import (
     same_type,
     scalar_element,
 )
-from rlx_py.ir.ops.movement import filled
+from rlx_py.ir.ops.movement import filled, spread
 from rlx_py.ir.types import DType, TensorType, Type
 
 
 def fill(like: Node, value: float) -> Node:
     """A constant in the element type and shape of `like`."""
     return filled(value, like.tensor)
+
+
+def fill_root(like: Node, size: Any) -> Node:
+    """√size, of what is negative 0, in the element type and shape of `like`."""
+    if isinstance(size, int):
+        return fill(like, math.sqrt(max(size, 0)))
+    root = SQRT(constant(larger(size, 0), like.dtype.compute))
+    return spread(cast(root, like.dtype), like.shape, ())
 
 
 # ---- choosing and converting -----------------------------------------------------------------

@@ -6,7 +6,7 @@ or None for all.
 
 from __future__ import annotations
 
-from math import inf, sqrt
+from math import inf
 from math import prod as product
 from typing import Any
 
@@ -14,7 +14,7 @@ from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import OPERATORS, Node, Op
 from rlx_py.ir.ops.compare import EQ, NE
 from rlx_py.ir.ops.cumulative import CUMPROD, CUMSUM
-from rlx_py.ir.ops.elementwise import ABS, DIV, POW, SELECT, cast, fill
+from rlx_py.ir.ops.elementwise import ABS, DIV, POW, SELECT, cast, fill, fill_root
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.operand import as_node, convert
@@ -158,7 +158,7 @@ def std(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Nod
     wide = cast(node, node.dtype.compute)
     length = NORM(DEVIATION(wide, axes=axes), axes=axes)
     degrees = product(node.shape[a] for a in axes) - ddof
-    found = DIV(length, fill(length, sqrt(degrees) if degrees > 0 else 0))
+    found = DIV(length, fill_root(length, degrees))
     return _shown(cast(found, node.dtype), node, axes, keepdims)
 
 

@@ -10,6 +10,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.arguments import require_floats
@@ -109,7 +110,7 @@ def _corner(taps: Sequence[Tap], sizes: Sequence[int]) -> Tap:
 @in_compute_type
 def _grid_sample(x: Node, grid: Node, *, mode: str, padding: str, align_corners: bool) -> Node:
     n, c, *sizes = x.shape
-    dtype = i32 if prod(sizes) < 2**31 else i64
+    dtype = i32 if surely_less(prod(sizes), 2**31) else i64
     lines = [_axis_taps(_positions(grid, size, len(sizes) - 1 - i, padding, align_corners), size,
                         mode, dtype) for i, size in enumerate(sizes)]
     corners = [_corner(taps, sizes) for taps in product(*lines)]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.dim import Dim, indices, larger
 from rlx_py.ir.errors import ArgumentError, DTypeError
 from rlx_py.ir.node import OPERATORS, Node
 from rlx_py.ir.ops.compare import AND, GE, LT
@@ -21,7 +22,7 @@ from rlx_py.ir.ops.index import GATHER, TAKE_ALONG
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import REVERSE, permuted, reshaped, sliced
 from rlx_py.ir.ops.operand import as_node, broadcast_shape, broadcast_to
-from rlx_py.ir.types import bool_, i64, normalize_axis
+from rlx_py.ir.types import as_shape, bool_, i64, normalize_axis
 
 Position = int | Node  # of an integer type, any rank
 
@@ -40,24 +41,35 @@ def _positions(value: Any) -> Node:
     return found
 
 
-def from_start(idx: Node, size: int) -> Node:
+def from_start(idx: Node, size: Any) -> Node:
     """Positions with negative ones counted from the end; constants are checked."""
     if idx.op is CONSTANT:
         places = idx.attrs["value"].array.astype(np.int64)
+        if isinstance(size, Dim):
+            return _constant_from_start(idx, places, size)
         outside = (places < -size) | (places >= size)
         if outside.any():
             raise ArgumentError(
                 f"index {places[outside].flat[0]} is out of range for size {size}")
         return constant(np.where(places < 0, places + size, places))
-    if idx.dtype.kind == "uint":
-        return idx
+    return idx if idx.dtype.kind == "uint" else _counted(idx, size)
+
+
+def _constant_from_start(idx: Node, places: np.ndarray[Any, Any], size: Dim) -> Node:
+    for place in {int(places.min(initial=0)), int(places.max(initial=0))}:
+        if not -size <= place < size:
+            raise ArgumentError(f"index {place} is out of range for size {size}")
+    return _counted(idx, size) if (places < 0).any() else constant(places)
+
+
+def _counted(idx: Node, size: Any) -> Node:
     wide = cast(idx, i64)
     return SELECT(LT(wide, fill(wide, 0)), ADD(wide, fill(wide, size)), wide)
 
 
 def _flat(places: list[Node], sizes: list[int]) -> Node:
     """One row-major position from several of one shape; −1 where any is out of range."""
-    if all(p.op is CONSTANT for p in places):
+    if all(p.op is CONSTANT for p in places) and all(isinstance(s, int) for s in sizes):
         arrays = [p.attrs["value"].array for p in places]
         found = np.zeros(places[0].shape, np.int64)
         for array, size in zip(arrays, sizes, strict=True):
@@ -101,7 +113,7 @@ def getitem(x: Any, key: Any) -> Node:
     node = sliced(node, start, stop, step)
     if plan.flipped:
         node = REVERSE(node, axes=tuple(plan.flipped))
-    if all(isinstance(p, int) for p in plan.at.values()):
+    if not any(isinstance(p, Node) for p in plan.at.values()):
         return _basic(node, plan)
     return _advanced(node, plan)
 
@@ -163,9 +175,12 @@ def _read(node: Node, entries: list[Any]) -> _Plan:
 
 def _read_slice(plan: _Plan, k: slice, axis: int, size: int) -> None:
     try:
-        start, stop, step = k.indices(size)
+        start, stop, step = indices(k, size)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"{k}: {error}") from None
+    if not isinstance(start, int) or not isinstance(stop, int):
+        _read_dynamic_slice(plan, (start, stop, step), axis)
+        return
     count = len(range(start, stop, step))
     if step < 0:
         start, step = start + (count - 1) * step, -step
@@ -174,18 +189,29 @@ def _read_slice(plan: _Plan, k: slice, axis: int, size: int) -> None:
     plan.entries.append(("axis", axis))
 
 
+def _read_dynamic_slice(plan: _Plan, taken: tuple[Any, Any, int], axis: int) -> None:
+    start, stop, step = taken
+    if step < 0:
+        # From the last place that is taken, which must be there, up to the first.
+        count = (start - stop - step - 1) // -step
+        start, stop, step = start + (count - 1) * step, start + 1, -step
+        plan.flipped.append(axis)
+    plan.slices[axis] = (start, larger(start, stop), step)
+    plan.entries.append(("axis", axis))
+
+
 def _read_position(k: Any, size: int) -> Position:
-    if isinstance(k, int | np.integer):
+    if isinstance(k, int | np.integer | Dim):
         if not -size <= k < size:
             raise ArgumentError(f"index {k} is out of range for size {size}")
-        return int(k) % size
+        return as_shape(k + size if k < 0 else k)[0]
     return from_start(_positions(k), size)
 
 
 def _basic(node: Node, plan: _Plan) -> Node:
     """Only slices, new axes and single positions."""
     for axis, place in plan.at.items():
-        assert isinstance(place, int)
+        assert not isinstance(place, Node)
         node = sliced(node, tuple(place if i == axis else 0 for i in range(node.rank)),
                       tuple(place + 1 if i == axis else d for i, d in enumerate(node.shape)),
                       (1,) * node.rank)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.kernel import Apply
 from rlx_py.ir.node import Chain, Node, Op, register, require_float
@@ -103,7 +104,7 @@ def _infer_counting_sort(keys: TensorType, *, size: int) -> Type:
 
 
 def _row_type(keys: TensorType) -> DType:
-    return i32 if keys.dtype is i32 and keys.size < 2**31 else i64
+    return i32 if keys.dtype is i32 and not surely_less(2**31 - 1, keys.size) else i64
 
 
 def _eval_counting_sort(keys: Array, *, size: int) -> Array:

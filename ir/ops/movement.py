@@ -187,7 +187,7 @@ def _slice_element(node: Node, index: tuple[Index, ...]) -> Asked:
 def _slice_transpose(node: Node, ct: Node) -> Node:
     start, step = node.attrs["start"], node.attrs["step"]
     high = tuple(
-        d - a - (n - 1) * s - 1 if n else d - a
+        d - a - n if s == 1 else d - a - (n - 1) * s - 1 if n else d - a
         for d, a, s, n in zip(node.inputs[0].shape, start, step, node.shape, strict=True))
     return padded(ct, constant(0, ct.dtype), start, high, tuple(s - 1 for s in step))
 

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Node, at, user_location
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.elementwise import cast
 from rlx_py.ir.ops.movement import BROADCAST, RESHAPE
-from rlx_py.ir.types import DType, as_dtype, as_shape, promote
+from rlx_py.ir.types import DType, as_dtype, as_shape, i64, promote
 
-Scalar = bool | int | float
+Scalar = bool | int | float | Dim
 
 
 def as_node(value: Any, like: DType | None = None) -> Node:
@@ -24,12 +25,12 @@ def as_node(value: Any, like: DType | None = None) -> Node:
     if isinstance(value, Node):
         return value
     if isinstance(value, Scalar) and not isinstance(value, np.generic):
-        own = as_dtype(type(value))
+        own = i64 if isinstance(value, Dim) else as_dtype(type(value))
         if like is None or (isinstance(value, float) and not like.is_float):
             return constant(value, own)
         if like.kind == "bool" and not isinstance(value, bool):
             return constant(value, own)
-        if like.is_int and not _fits(value, like):
+        if like.is_int and not isinstance(value, Dim) and not _fits(value, like):
             raise DTypeError(f"{value} does not fit {like}" + at(user_location()))
         return constant(value, like)
     try:

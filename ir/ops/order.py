@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Apply, Bitcast, Buffer, Cast, Expr, IndexValue, Read, Value
@@ -29,7 +30,7 @@ BINS = 1 << DIGIT
 def _infer(x: TensorType, *, axis: int, descending: bool) -> Type:
     if not 0 <= axis < x.rank:
         raise ArgumentError(f"axis {axis} is out of range for rank {x.rank}")
-    if x.shape[axis] > 2**31:
+    if surely_less(2**31, x.shape[axis]):
         raise ShapeError(f"an axis of {x.shape[axis]} elements is too long to sort")
     return x.with_dtype(i64)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ def _other_factors(x: Node, axes: Sizes) -> Node:
     order = (*kept_axes(x.rank, axes), *axes)
     line = permuted(x, order)
     lead = line.shape[:x.rank - len(axes)]
-    flat = reshaped(line, (*lead, int(np.prod([x.shape[a] for a in axes], dtype=np.int64))))
+    flat = reshaped(line, (*lead, prod(x.shape[a] for a in axes)))
     before = CUMPROD(flat, axis=len(lead), exclusive=True, reverse=False)
     after = CUMPROD(flat, axis=len(lead), exclusive=True, reverse=True)
     return permuted(reshaped(MUL(before, after), line.shape), inverse(order))

@@ -11,6 +11,7 @@ from fractions import Fraction
 from math import floor, isfinite
 from typing import Any, TypedDict, Unpack
 
+from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, require_float
 from rlx_py.ir.ops.adaptive_pool import ADAPTIVE_AVG_POOL
@@ -78,7 +79,8 @@ def _infer_backward(dy: TensorType, *, shape: Sizes, **attrs: Unpack[Attributes]
 
 def _places(count: int, factor: int, offset: int, largest: int) -> Node:
     """i·factor + offset for each i, in a type that also holds another number."""
-    dtype = i32 if max(count * factor + abs(offset), largest) < 2**31 else i64
+    fits = all(surely_less(n, 2**31) for n in (count * factor + abs(offset), largest))
+    dtype = i32 if fits else i64
     return iota(count, 0, dtype) * factor + offset
 
 

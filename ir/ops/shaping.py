@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.dim import Dim, indices, larger
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import OPERATORS, Node
 from rlx_py.ir.ops.constant import constant
@@ -33,7 +34,7 @@ Axis = Any  # an int, several, or None
 def reshape(x: Any, shape: Any) -> Node:
     """The elements in row-major order under another shape; one size may be -1."""
     node = as_node(x)
-    sizes = [shape] if isinstance(shape, int | np.integer) else list(shape)
+    sizes = [shape] if isinstance(shape, int | np.integer | Dim) else list(shape)
     if sizes.count(-1) > 1:
         raise ShapeError(f"more than one -1 in {tuple(sizes)}")
     if -1 in sizes:
@@ -180,9 +181,9 @@ def _pieces(node: Node, where: Any, axis: int) -> list[Node]:
         short, longer = divmod(size, int(where))
         cuts = [i * short + min(i, longer) for i in range(1, int(where))]
     else:
-        cuts = [slice(int(c), None).indices(size)[0] for c in where]
+        cuts = [indices(slice(c if isinstance(c, Dim) else int(c), None), size)[0] for c in where]
     edges = zip([0, *cuts], [*cuts, size], strict=True)
-    return [window(node, axis, a, max(a, b)) for a, b in edges]
+    return [window(node, axis, a, larger(a, b)) for a, b in edges]
 
 
 def window(node: Node, axis: int, start: int, stop: int) -> Node:
@@ -222,7 +223,7 @@ def roll(x: Any, shift: Any, axis: Axis = None) -> Node:
 def _rolled(node: Node, shift: int, axis: int) -> Node:
     size = node.shape[axis]
     cut = -int(shift) % size if size else 0
-    if not cut:
+    if cut == 0:
         return node
     return CONCAT(window(node, axis, cut, size), window(node, axis, 0, cut), axis=axis)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from math import prod, sqrt
 
 from rlx_py.ir.node import Node
-from rlx_py.ir.ops.elementwise import ABS, DIV, MUL, SQRT, fill
+from rlx_py.ir.ops.constant import size_of
+from rlx_py.ir.ops.elementwise import ABS, DIV, MUL, SQRT, fill, fill_root
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.ops.statistics import DEVIATION, NORM, VARIANCE
 from rlx_py.passes.rules.rule import number_of, rule
@@ -35,9 +36,11 @@ def norm_of_mean_square(n: Node) -> Node | None:  # √(Σx²·c) -> ‖x‖·�
     if x.op not in (MUL, DIV):
         return None
     found, c = _sum_of_squares(x.inputs[0]), number_of(x.inputs[1])
-    if found is None or not c or c < 0:
+    size = size_of(x.inputs[1])
+    if found is None or (size is None and (not c or c < 0)):
         return None
-    return x.op(NORM(found[0], axes=found[1]), fill(n, sqrt(c)))
+    root = fill(n, sqrt(c or 0)) if size is None else fill_root(n, size)
+    return x.op(NORM(found[0], axes=found[1]), root)
 
 
 @rule(SQRT)
@@ -47,9 +50,9 @@ def std_of_variance(n: Node) -> Node | None:  # √var(x) -> ‖x − mean x‖ 
         return None
     (x,), axes = variance.inputs, variance.attrs["axes"]
     freedom = prod(x.shape[a] for a in axes) - variance.attrs["ddof"]
-    if freedom <= 0:
+    if freedom < 0 or freedom == 0:
         return None
-    return DIV(NORM(DEVIATION(x, axes=axes), axes=axes), fill(n, sqrt(freedom)))
+    return DIV(NORM(DEVIATION(x, axes=axes), axes=axes), fill_root(n, freedom))
 
 
 @rule(SQRT)

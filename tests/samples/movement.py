@@ -8,7 +8,7 @@ import numpy as np
 
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import OPS
-from rlx_py.ir.types import f16, f32, i8, i64
+from rlx_py.ir.types import f16, f32, i8, i64, u8
 from samples.sample import Sample, hostile, reals, sample, spiked, ties
 
 SCALAR = np.asarray(1.5)
@@ -19,6 +19,9 @@ def op(name: str, case: str, *arrays: Any, smooth: bool = True, **attrs: Any) ->
 
 
 SAMPLES = [
+    op("size", "number", size=70000, dtype=f32),
+    op("size", "beyond", size=70000, dtype=f16),
+    op("size", "wraps", size=300, dtype=u8),
     op("constant", "scalar", value=Literal(np.asarray(2.5, np.float32))),
     op("constant", "array", value=Literal(reals(3, 5).astype(np.float16))),
     op("constant", "special", value=Literal(hostile(4, 5))),
