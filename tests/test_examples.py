@@ -11,6 +11,7 @@ from documents import ROOT, run_python
 
 EXAMPLES = {p.name: p for p in sorted((ROOT / "examples").glob("*.py"))}
 ARGUMENTS = {
+    "char_gpt.py": ["--steps", "80", "--letters", "40"],
     "train_digits.py": ["--seeds", "1", "--epochs-mlp", "3", "--epochs-cnn", "1"],
     "second_order.py": ["--tasks", "1", "--samples", "3"],
     "train_options.py": ["--steps", "40"],
@@ -20,6 +21,7 @@ ARGUMENTS = {
     "mixed_precision.py": ["--epochs", "4"],
 }
 PRINTS = {
+    "char_gpt.py": ["bytes of weights saved", "--- after"],
     "checkpoint.py": ["keep products", "same bits: True"],
     "checks.py": ["agree with central differences", "wrong gradient: order 1", "checks.py:",
                   "log: 1 elements"],
@@ -45,6 +47,10 @@ PRINTS = {
 }
 # The first group of each pattern, and between what its numbers lie.
 BOUNDS: dict[str, list[tuple[str, float, float]]] = {
+    "char_gpt.py": [
+        (r"held-out text: (\S+) bits a letter by frequency", 4.3, 5),
+        (r"held-out text: (\S+) bits a letter by the network", 2, 4),
+    ],
     "maml.py": [
         (r"new sines after.*\n.*random start: \S+ \S+   \S+ \S+   (\S+)", 2.5, 7),
         (r"new sines after.*\n.*\n.*trained start: \S+ \S+   \S+ \S+   (\S+)", 0, 2),
