@@ -15,7 +15,6 @@ from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, register, toposort, user_location
 from rlx_py.ir.ops.batching import by_element
-from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.tree import Tree
 from rlx_py.ir.types import TensorType, TupleType, Type
 from rlx_py.passes.differentiate import ChainRule, prepared
@@ -27,6 +26,7 @@ from rlx_py.passes.region import (
     Recursion,
     applied,
     closed,
+    filled_floats,
     parts,
     placeholders,
     result_types,
@@ -152,19 +152,12 @@ def _decompose_vjp(*inputs: Node, primal: str, forward: str, backward: str,
 
 def _vjp_of_custom_vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
     residuals = applied(node.attrs["forward"], node.inputs)
-    cts = _filled_floats(ct, node)
+    cts = filled_floats(ct, node)
     grads: list[Node | None] = [None] * len(node.inputs)
     found = applied(node.attrs["backward"], [*residuals, *cts])
     for place, made in zip(node.attrs["places"], found, strict=True):
         grads[place] = made
     return grads
-
-
-def _filled_floats(given: Sequence[Node | None], node: Node) -> list[Node]:
-    """What is given for the float results of a node, zeros where nothing is."""
-    assert isinstance(node.type, TupleType)
-    return [filled(0, t) if x is None else x
-            for x, t in zip(given, node.type.elements, strict=True) if t.dtype.is_float]
 
 
 CUSTOM_VJP = register(Op("custom_vjp", _infer_vjp, vjp=_vjp_of_custom_vjp,

@@ -13,9 +13,10 @@ from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.graph import Graph, inline
 from rlx_py.ir.node import LEAF, Chain, Node, at, leaf, project, toposort, user_location
 from rlx_py.ir.ops.constant import CONSTANT
+from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.tree import Tree, flatten
-from rlx_py.ir.types import TensorType
+from rlx_py.ir.types import TensorType, TupleType
 from rlx_py.passes.differentiate import ChainRule
 
 LARGEST_CONSTANT = 16  # elements; larger ones are handed in, since a text repeats what it holds
@@ -156,6 +157,13 @@ def captured(leaves: Sequence[Node],
 def parts(node: Node) -> list[Node]:
     """The results of a node of tuple type."""
     return [project(node, i) for i in range(len(node))]
+
+
+def filled_floats(given: Sequence[Node | None], node: Node) -> list[Node]:
+    """What is given for the float results of a node, zeros where nothing is."""
+    assert isinstance(node.type, TupleType)
+    return [filled(0, t) if x is None else x
+            for x, t in zip(given, node.type.elements, strict=True) if t.dtype.is_float]
 
 
 def over(found: Sequence[Node], values: Mapping[Node, Node]) -> list[Node]:

@@ -7,11 +7,11 @@ result. Ops are looked up by name, since most files of ops import this one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from rlx_py.ir.node import OPS, Node, make
+from rlx_py.ir.node import OPS, BatchRule, Node, make, pack, project
 from rlx_py.ir.ops.constant import constant
-from rlx_py.ir.types import i64
+from rlx_py.ir.types import TupleType, i64
 
 Flags = Sequence[bool]
 Sizes = tuple[int, ...]
@@ -85,6 +85,31 @@ def by_element(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
     """Of composites whose derivative is given, not that of what they are made of: kept whole."""
     return make(OPS["batched"], inputs, {
         "op": node.op.name, "attrs": tuple(sorted(node.attrs.items())), "batched": tuple(batched)})
+
+
+def merge_rows(rows: Callable[[int], Flags]) -> BatchRule:
+    """Of composites on rows that do not meet, the first axis of all results and of the inputs that
+    rows(number of inputs) marks: the batch axis becomes more rows. By element where others have it.
+    """
+
+    def rule(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+        own = rows(len(inputs))
+        if any(b and not r for b, r in zip(batched, own, strict=True)):
+            return by_element(node, inputs, batched)
+        size = size_of(inputs, batched)
+        merged = [_more_rows(x if b else repeated(x, size)) if r else x
+                  for x, b, r in zip(inputs, batched, own, strict=True)]
+        made = make(node.op, merged, node.attrs)
+        if not isinstance(node.type, TupleType):
+            return reshape(made, (size, *node.shape))
+        return pack(reshape(project(made, k), (size, *t.shape))
+                    for k, t in enumerate(node.type.elements))
+
+    return rule
+
+
+def _more_rows(x: Node) -> Node:
+    return reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
 
 
 def filled(value: int, like: Node) -> Node:

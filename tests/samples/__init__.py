@@ -15,6 +15,7 @@ from samples import (
     orders,
     positions,
     random,
+    recurrent,
     regions,
     resampling,
 )
@@ -24,7 +25,7 @@ SAMPLES: tuple[Sample, ...] = (
     *elementwise.SAMPLES, *movement.SAMPLES, *folds.SAMPLES, *positions.SAMPLES, *layers.SAMPLES,
     *norms.SAMPLES, *orders.SAMPLES, *matrices.SAMPLES, *random.SAMPLES, *attention.SAMPLES,
     *activations.SAMPLES, *experts.SAMPLES, *resampling.SAMPLES,
-    *regions.SAMPLES)
+    *recurrent.SAMPLES, *regions.SAMPLES)
 
 # Ops that are no computation of their own, and where they are tested.
 EXEMPT = {
