@@ -172,7 +172,8 @@ def _layers(cell: Cell, x: Any, hx: Any, weights: Weights, bidirectional: bool, 
             ) -> tuple[Node, State]:
     directions = 2 if bidirectional else 1
     given = [list(w) for w in weights]
-    if not given or len(given) % directions or any(len(w) not in (2, 4) for w in given):
+    if not given or len(given) % directions or any(
+            len(w) not in (2, 4) or w[0] is None or w[1] is None for w in given):
         raise ArgumentError(
             f"weights hold (w_ih, w_hh) or (w_ih, w_hh, b_ih, b_hh) for each layer"
             f"{' and direction' if bidirectional else ''}; here are "
@@ -188,13 +189,16 @@ def _layers(cell: Cell, x: Any, hx: Any, weights: Weights, bidirectional: bool, 
     elif not batch_first:
         y = moveaxis(y, 1, 0)
     found = iter(nodes[len(first):])
-    taken = [[None if w is None else next(found) for w in one_layer] for one_layer in given]
-    states = _first_states(cell, nodes[:len(first)], taken, y, one)
+    taken = [((next(found), next(found)), [None if b is None else next(found) for b in w[2:]])
+             for w in given]
+    states = _first_states(cell, nodes[:len(first)], (len(taken), y.shape[0]), taken[0][0][1],
+                           one)
     last: list[list[Node]] = [[] for _ in range(cell.states)]
     for k in range(0, len(taken), directions):
         ways = []
         for way in range(directions):
-            wi, wh, bi, bh = (*taken[k + way], None, None)[:4]
+            (wi, wh), biases = taken[k + way]
+            bi, bh = biases or (None, None)
             gates = LINEAR(y, wi, *_given(bi))
             made, *ends = SCAN_OPS[cell.name](
                 gates, wh, *_given(bh), *(s[k + way] for s in states), bias=bh is not None,
@@ -211,15 +215,14 @@ def _layers(cell: Cell, x: Any, hx: Any, weights: Weights, bidirectional: bool, 
     return y, _state(cell, ends)
 
 
-def _first_states(cell: Cell, given: Sequence[Node], weights: Sequence[Sequence[Any]], y: Node,
-                  one: bool) -> list[Node]:
+def _first_states(cell: Cell, given: Sequence[Node], lead: tuple[int, int], w_hh: Node, one: bool
+                  ) -> list[Node]:
     """Of each state, [layers·directions, B, H]; zeros where none is given."""
-    wh = weights[0][1]
-    if wh is None or wh.rank != 2:
-        raise ShapeError(f"w_hh is a matrix, not {wh if wh is None else wh.type}")
-    shape = (len(weights), y.shape[0], wh.shape[1])
+    if w_hh.rank != 2:
+        raise ShapeError(f"w_hh is a matrix, not {w_hh.type}")
+    shape = (*lead, w_hh.shape[1])
     if not given:
-        return [filled(0, y.tensor.with_shape(shape))] * cell.states
+        return [filled(0, w_hh.tensor.with_shape(shape))] * cell.states
     wanted = (shape[0], shape[2]) if one else shape
     for s in given:
         if s.shape != wanted:
