@@ -1,4 +1,4 @@
-"""Training options: schedules, groups, frozen params, clipping, and an optimiser of your own.
+"""Training options: schedules, groups, accumulation, and an optimiser of your own.
 
     python examples/train_options.py [--steps 200]
 
@@ -17,19 +17,18 @@ import rlx_py as rlx
 
 
 @dataclass(frozen=True)
-class Lion:
-    """w ← w − lr·sign(β₁m + (1 − β₁)g), then m ← β₂m + (1 − β₂)g (Chen et al. 2023)."""
+class Normalised:
+    """m ← b·m + (1 − b)·g; w ← w − lr·m/‖m‖: steps of one length, whatever the gradient's."""
 
     lr: rlx.optim.Rate
-    b1: float = 0.9
-    b2: float = 0.99
+    b: float = 0.9
 
     def update(self, graph: rlx.Graph, name: str, param: rlx.Node, grad: rlx.Node,
                step: rlx.Node) -> rlx.Node:
         """The next value of a param; keeps <name>.m."""
-        m = graph.state(f"{name}.m", param.shape, param.dtype, init=0.0)
-        graph.next(f"{name}.m", self.b2 * m + (1 - self.b2) * grad)
-        direction = rlx.sign(self.b1 * m + (1 - self.b1) * grad)
+        m = self.b * graph.state(f"{name}.m", param.shape, param.dtype) + (1 - self.b) * grad
+        graph.next(f"{name}.m", m)
+        direction = m / (rlx.norm(m) + 1e-12)
         return param - rlx.optim.rate_at(self.lr, step) * direction
 
 
@@ -58,7 +57,7 @@ def network() -> rlx.Graph:
 
 
 def main() -> None:
-    """Train the same network in four ways."""
+    """Train the same network in five ways."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
     steps = parser.parse_args().steps
@@ -76,8 +75,11 @@ def main() -> None:
         "frozen embedding, own optimiser for the head": rlx.train_step(
             g, of="loss", optimizer=optim.adamw(1e-2), frozen=["embed.*"],
             groups={"head.*": optim.sgd(0.1)}),
+        "muon for matrices, adamw for the rest; an update each fourth step": rlx.train_step(
+            g, of="loss", optimizer=optim.muon(2e-2, fallback=optim.adamw(1e-2)), accumulate=4,
+            groups={"embed.*": optim.lion(3e-3), "head.*": optim.adafactor()}),
         "an optimiser and a schedule of your own": rlx.train_step(
-            g, of="loss", optimizer=Lion(InverseRoot(3e-3, 20))),
+            g, of="loss", optimizer=Normalised(InverseRoot(3e-2, 20))),
     }
     for title, step in choices.items():
         exe = rlx.compile(step)

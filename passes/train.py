@@ -11,7 +11,7 @@ from typing import Protocol
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Node
-from rlx_py.ir.ops.compare import AND, LT
+from rlx_py.ir.ops.compare import AND, EQ, LT
 from rlx_py.ir.ops.elementwise import ABS, ADD, DIV, MIN, MUL, SELECT, SQRT, cast, fill
 from rlx_py.ir.ops.families import add_all
 from rlx_py.ir.ops.movement import spread
@@ -46,19 +46,23 @@ class LossScale(Protocol):
 
 def train_step(graph: Graph, of: str, optimizer: Optimizer, clip_norm: float | None = None,
                frozen: Iterable[str] = (), groups: Mapping[str, Optimizer] | None = None,
-               loss_scale: LossScale | None = None) -> Graph:
+               loss_scale: LossScale | None = None, accumulate: int = 1) -> Graph:
     """The graph with its params' updates: outputs as before, params and state replaced by a step.
 
     `of` is the scalar loss. `frozen` holds names of params that stay, or patterns ("embed.*");
     `groups` maps names or patterns to optimisers of their own (the first match counts). With
     `clip_norm` the gradients of all trained params are scaled so that their joint 2-norm is at most
-    that. The step counter is the state "step". With `loss_scale` gradients are those of the scaled
-    loss, divided by the scale before they are clipped; a step in which one is not finite leaves the
-    trained params, the optimisers' state and the counter as they were. Raises ArgumentError and the
-    errors of `grad`.
+    that. The updates done are counted by the state "step". With `loss_scale` gradients are those of
+    the scaled loss, divided by the scale before they are clipped; where one is not finite, the
+    trained params, the optimisers' state and the counter stay as they were. With accumulate=k each
+    k-th step updates, by the mean of the gradients since the last update (kept in f32, or f64,
+    as <param>.gradient, and counted by the state "micro_step"); clipping and the loss scale work on
+    that mean. Raises ArgumentError and the errors of `grad`.
     """
     if clip_norm is not None and not clip_norm > 0:
         raise ArgumentError(f"clip_norm must be positive, not {clip_norm}")
+    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        raise ArgumentError(f"accumulate must be an int >= 1, not {accumulate!r}")
     chosen = _assigned(graph, optimizer, frozen, groups or {})
     loss, target, scale = graph, of, None
     if loss_scale is not None:
@@ -72,15 +76,43 @@ def train_step(graph: Graph, of: str, optimizer: Optimizer, clip_norm: float | N
     grads = dict(zip(chosen, made, strict=True))
     if scale is not None:
         grads = _unscaled(grads, scale)
+    conditions = []
+    if accumulate > 1:
+        grads, is_due = _accumulated(step, grads, accumulate)
+        conditions.append(is_due)
+    others = set(step.states) - {count.attrs["name"]}
     ready = grads if clip_norm is None else clipped(grads, clip_norm)
     for name, rule in chosen.items():
         step.update(name, rule.update(step, name, step.params[name], ready[name], count))
     step.next(count.attrs["name"], ADD(count, fill(count, 1)))
+    if scale is not None:
+        conditions.append(all_finite(grads.values()))
+    if conditions:
+        counts = reduce(AND, conditions)
+        _skip_unless(counts, step, chosen, [k for k in step.states if k not in others])
     if loss_scale is not None and scale is not None:
-        is_finite = all_finite(grads.values())
-        _skip_unless(is_finite, step, chosen, [k for k in step.states if k not in loss.states])
-        loss_scale.advance(step, scale, is_finite)
+        before = set(step.states) - (set(loss.states) - set(graph.states))
+        loss_scale.advance(step, scale, conditions[-1])
+        if accumulate > 1:
+            _skip_unless(is_due, step, (), [k for k in step.states if k not in before])
     return simplify(step)
+
+
+def _accumulated(step: Graph, grads: Mapping[str, Node], k: int) -> tuple[dict[str, Node], Node]:
+    """The means of the gradients since the last update, and whether this step is a k-th one."""
+    counter = _free("micro_step", step)
+    count = step.state(counter, (), i64, 0)
+    done = ADD(count, fill(count, 1))
+    is_due = EQ(done, fill(done, k))
+    step.next(counter, SELECT(is_due, fill(done, 0), done))
+    means = {}
+    for name, g in grads.items():
+        kept = _free(f"{name}.gradient", step)
+        wide = cast(g, _wide(g.dtype))
+        summed = ADD(step.state(kept, g.shape, wide.dtype, 0.0), wide)
+        step.next(kept, _chosen(is_due, fill(summed, 0), summed))
+        means[name] = cast(DIV(summed, fill(summed, k)), g.dtype)
+    return means, is_due
 
 
 def all_finite(nodes: Iterable[Node]) -> Node:
