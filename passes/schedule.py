@@ -39,6 +39,7 @@ from rlx_py.passes.transpose import tile_transposes
 MAX_UNROLL = 16  # copies of a short inner loop inside lanes
 CHUNK = 256  # elements of a one-dimensional loop that one parallel step takes
 CALL_CYCLES = 12  # estimated cycles of a function that expands into a polynomial
+SCATTER = 3  # times that a store in lanes to places far apart takes longer than one by one
 SHORT_STRIDE = 4.0  # an access in lanes with a stride of 2 to 4, in contiguous ones
 CHEAP = frozenset((
     "add", "sub", "mul", "neg", "fma", "abs", "min", "max", "eq", "ne", "lt", "le", "gt", "ge",
@@ -161,7 +162,9 @@ class Vectorizer:
             return filled
         varying = varying_locals(loop)
         cost = sum(_lane_cost(a, loop.var, varying, width) for a in accesses)
-        return filled * len(accesses) / cost
+        gain = filled * len(accesses) / cost
+        # Whether a fold is in lanes decides the order of its sum: not by a machine's registers.
+        return gain if gain > 1 or loop.axis is Axis.SERIAL else 0.0
 
 
 def _access(stmt: Stmt) -> Load | Store | None:
@@ -174,14 +177,15 @@ def _lane_cost(access: Load | Store, var: Var, varying: set[Local], width: int) 
     """Scalar accesses that one access in lanes is worth: 1 contiguous, a few for a short stride."""
     index = access.index
     stride = index.coefficient(var)
+    far = width * (SCATTER if isinstance(access, Store) else 1)
     for a in atoms(index):
         if isinstance(a, Quotient | Remainder) and var in a.of.variables():
-            return width
+            return far
         if isinstance(a, Dynamic) and a.local in varying:
-            return width
+            return far
     if stride in (0, 1):
         return 1.0
-    return SHORT_STRIDE if 2 <= stride <= 4 else width
+    return SHORT_STRIDE if 2 <= stride <= 4 else far
 
 
 def can_vectorize(loop: For) -> bool:

@@ -12,7 +12,7 @@ from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.copying import walk
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Alloc, Axis, For, Program, Stmt, Tile
+from rlx_py.ir.kernel import Alloc, Axis, For, Program, Stmt, Store, Tile
 from rlx_py.ir.node import Node
 from rlx_py.ir.types import DType
 from rlx_py.passes import partials
@@ -164,3 +164,19 @@ def test_parts_do_not_depend_on_threads() -> None:
     assert same_bits(one, two)
     np.testing.assert_allclose(one, x.sum(dtype=np.float64), rtol=1e-4)
     assert any(isinstance(s, For) and s.axis is Axis.PARALLEL for s in statements(program))
+
+
+def test_lanes_never_store_far_apart() -> None:
+    """Adding at positions of the last axis: lanes over the lines would scatter."""
+    graph = graph_of((64, 300), lambda x: rlx.take(x, np.arange(700) % 300, axis=1))
+    back = rlx.vjp(graph, wrt="x")
+    program = schedule(lowered(back), CpuTarget())
+    for loop in statements(program):
+        if isinstance(loop, For) and loop.axis is Axis.VECTOR:
+            assert all(s.index.coefficient(loop.var) == 1 for s in walk(loop.body)
+                       if isinstance(s, Store))
+    ct = plain_array(rlx.f32, 64 * 700).reshape(64, 700)
+    want = interpret(lowered(back), {"x": np.zeros((64, 300), np.float32), "ct_out": ct})
+    got = run_native(program_for(back, host()), {"x": np.zeros((64, 300), np.float32),
+                                                 "ct_out": ct}, threads=2)
+    assert same_bits(got["grad_x"], want["grad_x"])
