@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rlx_py.ir.errors import ShapeError
@@ -151,6 +152,11 @@ def _check_cotangents(cts: Sequence[TensorType], results: Sequence[TensorType]) 
             raise ShapeError(f"a cotangent {ct} of a result {y}")
 
 
+def _rows(cell: Cell, node: Node) -> tuple[bool, ...]:
+    """Which inputs of an op have an axis of rows: gates and states."""
+    return (True, *[False] * (len(node.inputs) - 1 - cell.states), *[True] * cell.states)
+
+
 # ---- one step --------------------------------------------------------------------------------
 
 
@@ -205,11 +211,8 @@ def _cell_op(cell: Cell) -> Op:
         cts = filled_floats(ct, node) if cell.states > 1 else [ct]
         return list(backward(*cts, *node.inputs, **node.attrs))
 
-    def rows(inputs: int) -> tuple[bool, ...]:
-        return (True, *[False] * (inputs - 1 - cell.states), *[True] * cell.states)
-
     backward = composite(f"{name}_backward", infer_backward, decompose_backward)
-    return composite(name, infer, decompose, vjp=vjp, batch=merge_rows(rows))
+    return composite(name, infer, decompose, vjp=vjp, batch=merge_rows(partial(_rows, cell)))
 
 
 # ---- all steps -------------------------------------------------------------------------------
@@ -301,11 +304,8 @@ def _scan_op(cell: Cell) -> Op:
     def vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
         return list(backward(*filled_floats(ct, node), *node.inputs, **node.attrs))
 
-    def rows(inputs: int) -> tuple[bool, ...]:
-        return (True, *[False] * (inputs - 1 - cell.states), *[True] * cell.states)
-
     backward = composite(f"{name}_backward", infer_backward, decompose_backward)
-    return composite(name, infer, decompose, vjp=vjp, batch=merge_rows(rows))
+    return composite(name, infer, decompose, vjp=vjp, batch=merge_rows(partial(_rows, cell)))
 
 
 CELL_OPS = {cell.name: _cell_op(cell) for cell in CELLS}

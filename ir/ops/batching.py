@@ -87,13 +87,13 @@ def by_element(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
         "op": node.op.name, "attrs": tuple(sorted(node.attrs.items())), "batched": tuple(batched)})
 
 
-def merge_rows(rows: Callable[[int], Flags]) -> BatchRule:
+def merge_rows(rows: Callable[[Node], Flags]) -> BatchRule:
     """Of composites on rows that do not meet, the first axis of all results and of the inputs that
-    rows(number of inputs) marks: the batch axis becomes more rows. By element where others have it.
+    rows(node) marks: the batch axis becomes more rows. By element where others have it.
     """
 
     def rule(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
-        own = rows(len(inputs))
+        own = rows(node)
         if any(b and not r for b, r in zip(batched, own, strict=True)):
             return by_element(node, inputs, batched)
         size = size_of(inputs, batched)

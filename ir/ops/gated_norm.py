@@ -92,7 +92,7 @@ def _layout(x: Sizes, param: Sizes, group_size: int) -> _Layout:
     return _Layout((*rows, *last), (*groups, *last))
 
 
-def _gate(z: Node) -> tuple[Node, Node]:
+def gate_of(z: Node) -> tuple[Node, Node]:
     """silu(z) and its slope σ + z·σ·(1 − σ)."""
     s = LOGISTIC(z)
     return z * s, s * (z * (1 - s) + 1)
@@ -110,7 +110,7 @@ def _grouped(x: Node, z: Node, params: Sequence[Node], group_size: int
 def _rms_norm_gated(x: Node, z: Node, *params: Node, group_size: int, norm_before_gate: bool,
                     **attrs: Any) -> Node:
     lay, u, v, affine_params = _grouped(x, z, params, group_size)
-    gate, _ = _gate(v)
+    gate, _ = gate_of(v)
     y = scaled(u if norm_before_gate else u * gate, affine_params, over=lay.over, along=lay.along,
                **attrs)
     return reshaped(y * gate if norm_before_gate else y, x.shape)
@@ -123,7 +123,7 @@ def _rms_norm_gated_backward(dy: Node, x: Node, z: Node, *params: Node, group_si
     dx = du·silu(z), dz = du·x·silu'(z). dx of dm, or du of dy, is that of the norm."""
     lay, u, v, affine_params = _grouped(x, z, params, group_size)
     g = reshaped(dy, lay.shape)
-    gate, slope = _gate(v)
+    gate, slope = gate_of(v)
     norm = {"over": lay.over, "along": lay.along, **attrs}
     if norm_before_gate:
         dx, *rest = scaled_backward(g * gate, u, affine_params, **norm)

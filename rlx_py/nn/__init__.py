@@ -105,6 +105,7 @@ from rlx_py.ir.ops.regression_loss import (
 from rlx_py.ir.ops.resample import interpolate, upsample
 from rlx_py.ir.ops.rope import rope
 from rlx_py.ir.ops.softmax import log_softmax, softmax, softmin
+from rlx_py.passes.delta_net import gated_delta_net
 from rlx_py.passes.recurrent_layers import (
     gru,
     gru_cell,
@@ -119,6 +120,7 @@ from rlx_py.passes.recurrent_layers import (
     rnn_tanh,
     rnn_tanh_cell,
 )
+from rlx_py.passes.ssm import mamba2_ssd, selective_scan
 
 __all__ = [
     "ExpertPlan", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
@@ -131,19 +133,20 @@ __all__ = [
     "cosine_similarity", "cross_entropy", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu",
     "embedding", "expert_plan", "fake_quantize", "fake_quantize_lsq", "flash_attention",
     "flow_euler_step", "flow_linear_state", "flow_linear_velocity", "flow_masked_mse", "fold",
-    "gaussian_nll_loss", "gelu", "glu", "grid_sample", "group_norm", "grouped_gemm_m",
-    "grouped_linear_m", "gru", "gru_cell", "gru_scan", "gru_step", "hardshrink", "hardsigmoid",
-    "hardswish", "hardtanh", "hinge_embedding_loss", "hinge_loss", "huber_loss", "im2col",
-    "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm", "layer_norm2d", "leaky_relu",
-    "linear", "log_softmax", "logsigmoid", "lstm", "lstm_cell", "lstm_scan", "lstm_step",
-    "margin_ranking_loss", "masked_cross_entropy", "max_pool1d", "max_pool1d_with_indices",
-    "max_pool2d", "max_pool2d_with_indices", "max_pool3d", "max_pool3d_with_indices", "merge_heads",
-    "mish", "moe_combine", "moe_gather", "moe_route_weights", "mse_loss", "multi_margin_loss",
-    "multilabel_soft_margin_loss", "nll_loss", "normalize", "pairwise_distance", "pixel_shuffle",
-    "pixel_unshuffle", "poisson_nll_loss", "ppo_clipped_policy_loss", "prelu", "quantize_scale",
-    "reduce_window", "relu", "relu6", "rms_norm", "rms_norm_gated", "rnn_scan", "rnn_step",
-    "rnn_tanh", "rnn_tanh_cell", "rope", "scaled_dot_product_attention", "selu", "sigmoid", "silu",
-    "silu_mul", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmax_cross_entropy",
+    "gated_delta_net", "gaussian_nll_loss", "gelu", "glu", "grid_sample", "group_norm",
+    "grouped_gemm_m", "grouped_linear_m", "gru", "gru_cell", "gru_scan", "gru_step", "hardshrink",
+    "hardsigmoid", "hardswish", "hardtanh", "hinge_embedding_loss", "hinge_loss", "huber_loss",
+    "im2col", "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm", "layer_norm2d",
+    "leaky_relu", "linear", "log_softmax", "logsigmoid", "lstm", "lstm_cell", "lstm_scan",
+    "lstm_step", "mamba2_ssd", "margin_ranking_loss", "masked_cross_entropy", "max_pool1d",
+    "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices", "max_pool3d",
+    "max_pool3d_with_indices", "merge_heads", "mish", "moe_combine", "moe_gather",
+    "moe_route_weights", "mse_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss",
+    "normalize", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss",
+    "ppo_clipped_policy_loss", "prelu", "quantize_scale", "reduce_window", "relu", "relu6",
+    "rms_norm", "rms_norm_gated", "rnn_scan", "rnn_step", "rnn_tanh", "rnn_tanh_cell", "rope",
+    "scaled_dot_product_attention", "selective_scan", "selu", "sigmoid", "silu", "silu_mul",
+    "smooth_l1_loss", "soft_margin_loss", "softmax", "softmax_cross_entropy",
     "softmax_scaled_masked", "softmin", "softplus", "softshrink", "softsign", "split_heads",
     "swiglu", "tanh", "tanhshrink", "threshold", "triplet_margin_loss",
     "triplet_margin_with_distance_loss", "unfold", "upsample",

@@ -18,6 +18,7 @@ from samples import (
     recurrent,
     regions,
     resampling,
+    state_spaces,
 )
 from samples.sample import Sample
 
@@ -25,7 +26,7 @@ SAMPLES: tuple[Sample, ...] = (
     *elementwise.SAMPLES, *movement.SAMPLES, *folds.SAMPLES, *positions.SAMPLES, *layers.SAMPLES,
     *norms.SAMPLES, *orders.SAMPLES, *matrices.SAMPLES, *random.SAMPLES, *attention.SAMPLES,
     *activations.SAMPLES, *experts.SAMPLES, *resampling.SAMPLES,
-    *recurrent.SAMPLES, *regions.SAMPLES)
+    *recurrent.SAMPLES, *regions.SAMPLES, *state_spaces.SAMPLES)
 
 # Ops that are no computation of their own, and where they are tested.
 EXEMPT = {
