@@ -47,6 +47,7 @@ from rlx_py.ir.lanes import greatest, identity, partials, reductions
 from rlx_py.ir.lapack import call
 from rlx_py.ir.node import OPS
 from rlx_py.ir.ops.elementwise import convert_array
+from rlx_py.ir.regions import Item, Loop, items, part
 from rlx_py.ir.types import DType
 
 Array = np.ndarray[Any, Any]
@@ -66,12 +67,45 @@ def interpret(program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]
     for port in (*program.outputs, *program.updates):
         memory.setdefault(port.buffer, np.zeros(port.buffer.size, port.buffer.dtype.numpy))
     with np.errstate(all="ignore"):
-        for kernel in program.kernels:
-            machine = _Machine(memory)
-            for _ in machine.body(kernel.body):
-                raise VerifyError(f"kernel {kernel.name}: a Barrier outside of a BLOCK loop")
+        _run_items(program, memory, items(program))
     ports = (*program.outputs, *program.updates)
     return {p.name: memory[p.buffer].reshape(p.shape).copy() for p in ports}
+
+
+def _run_items(program: Program, memory: dict[Buffer, Array], found: Sequence[Item]) -> None:
+    for item in found:
+        if isinstance(item, int):
+            kernel = program.kernels[item]
+            for _ in _Machine(memory).body(kernel.body):
+                raise VerifyError(f"kernel {kernel.name}: a Barrier outside of a BLOCK loop")
+            continue
+        region, inside = item
+        if isinstance(region, Loop):
+            _run_loop(program, memory, region, inside)
+        else:
+            start, stop = ((region.first, region.middle) if memory[region.condition][0]
+                           else (region.middle, region.last))
+            _run_items(program, memory, part(inside, start, stop))
+
+
+def _run_loop(program: Program, memory: dict[Buffer, Array], loop: Loop,
+              inside: Sequence[Item]) -> None:
+    bound = loop.extent
+    if loop.count is not None and bound is not None:
+        bound = min(max(int(memory[loop.count][0]), 0), bound)
+    step = 0
+    while bound is None or step < bound:
+        position = bound - 1 - step if loop.reverse and bound is not None else step
+        for buffer, place in loop.slices.items():
+            first = place.start + position * place.stride
+            memory[buffer] = memory[place.of][first:first + buffer.size]
+        _run_items(program, memory, part(inside, loop.first, loop.test))
+        if loop.condition is not None and not memory[loop.condition][0]:
+            break
+        _run_items(program, memory, part(inside, loop.test, loop.last))
+        step += 1
+    if loop.taken is not None:
+        memory.setdefault(loop.taken, np.zeros(1, np.int64))[0] = step
 
 
 class _Machine:

@@ -11,13 +11,16 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx_py.ir.index import Index, Var
 from rlx_py.ir.node import Location
 from rlx_py.ir.types import DType
+
+if TYPE_CHECKING:
+    from rlx_py.ir.regions import Region
 
 _SERIALS = count()
 
@@ -42,6 +45,7 @@ class Scope(enum.Enum):
     TILE = "tile"  # planned, one copy a thread when inside a PARALLEL loop
     SHARED = "shared"  # GPU block memory
     LOCAL = "local"  # registers or stack of one iteration
+    SLICE = "slice"  # a part of another buffer, which a loop over kernels moves
 
 
 class Buffer:
@@ -388,7 +392,8 @@ class Program:
 
     `inputs` (inputs, params, state: current values) are read, `outputs` are written. `updates` maps
     the name of a param or state to the buffer that holds its next value; where it is the input's
-    own buffer the value is updated in place.
+    own buffer the value is updated in place. `regions` are loops and branches over parts of the
+    kernels, outer ones before those inside.
     """
 
     name: str
@@ -399,6 +404,7 @@ class Program:
     offsets: dict[Buffer, int] = field(default_factory=dict)  # of ARENA and TILE buffers, bytes
     arena: int = 0  # bytes shared by all threads
     scratch: int = 0  # bytes a thread, after the arena
+    regions: tuple[Region, ...] = ()
 
 
 def children(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:

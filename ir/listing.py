@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlx_py.ir.kernel import Contract, For, If, Let, Program, Set, Stmt, Store, While
+from rlx_py.ir.regions import Branch, Item, items, part
 
 
 def show(program: Program) -> str:
@@ -11,10 +14,32 @@ def show(program: Program) -> str:
     for kind, ports in (("in", program.inputs), ("out", program.outputs),
                         ("next", program.updates)):
         lines += [f"  {kind} {p.name}: {p.buffer!r}" for p in ports]
-    for kernel in program.kernels:
-        lines.append(f"kernel {kernel.name}:")
-        lines += show_body(kernel.body, 1)
-    return "\n".join(lines)
+    return "\n".join([*lines, *_show_items(program, items(program), 0)])
+
+
+def _show_items(program: Program, found: Sequence[Item], depth: int) -> list[str]:
+    pad, lines = "  " * depth, list[str]()
+    for item in found:
+        if isinstance(item, int):
+            kernel = program.kernels[item]
+            lines.append(f"{pad}kernel {kernel.name}:")
+            lines += show_body(kernel.body, depth + 1)
+            continue
+        region, inside = item
+        if isinstance(region, Branch):
+            lines.append(f"{pad}where {region.condition.name}:")
+            lines += _show_items(program, part(inside, region.first, region.middle), depth + 1)
+            lines.append(f"{pad}else:")
+            lines += _show_items(program, part(inside, region.middle, region.last), depth + 1)
+            continue
+        bounds = [("steps", region.extent), ("counted by", region.count),
+                  ("while", region.condition), ("taken", region.taken)]
+        told = " ".join(f"{k} {v}" for k, v in bounds if v is not None)
+        lines.append(f"{pad}loop {told}{' reversed' if region.reverse else ''}:")
+        lines += [f"{pad}  {b.name} = {s.of.name}[{s.start} + {s.stride}·step]"
+                  for b, s in region.slices.items()]
+        lines += _show_items(program, inside, depth + 1)
+    return lines
 
 
 def show_body(body: tuple[Stmt, ...], depth: int) -> list[str]:

@@ -32,7 +32,7 @@ VJPRule = Callable[["Node", Cotangent, Chain], Sequence["Node | None"]]
 JVPRule = Callable[["Node", Sequence["Node | None"], Chain], Any]
 DecomposeRule = Callable[..., Any]
 BatchRule = Callable[["Node", Sequence["Node"], Sequence[bool]], "Node"]
-# A coroutine that returns the value of the node at the index it was asked for. It yields
+# A coroutine that returns a node's value at an index. It yields
 #   (input position, index[, guard])   and is sent the value there (0 where the guard is false)
 #   ("dynamic", value, extent)         and is sent the value as an Index, clamped to 0 … extent − 1
 #   ("let", value)                     and is sent the value under a name, computed once
@@ -51,6 +51,7 @@ class Op:
     infer(*types, **attrs) -> Type          raises the typed error at the user's line
     eval(*arrays, **attrs)                  NumPy meaning; None: that of the decomposition
     vjp(node, ct, chain)                    a cotangent or None for each input
+    onto(node, ct, chain, so_far)           vjp, with what had reached the inputs added
     jvp(node, tangents, chain)              the tangent of the result, or None for zero
     decompose(*inputs, **attrs)             Node, or a tuple of Nodes for a tuple result
     element(node, index)                    value at an index, by index push-down (fusable)
@@ -75,6 +76,7 @@ class Op:
     cost: int = 0
     version: int = 1
     precision: Precision | None = None
+    onto: Callable[..., Sequence[Node | None]] | None = None
 
     def __repr__(self) -> str:
         return self.name
@@ -163,11 +165,10 @@ class Node:
         )
 
     def __len__(self) -> int:
-        if isinstance(self.type, TupleType):
-            return len(self.type.elements)
-        if not self.type.shape:
+        sizes = self.type.elements if isinstance(self.type, TupleType) else self.type.shape
+        if isinstance(self.type, TensorType) and not sizes:
             raise ArgumentError("a scalar node has no length")
-        return self.type.shape[0]
+        return len(sizes) if isinstance(self.type, TupleType) else self.type.shape[0]
 
     def __iter__(self) -> Iterator[Node]:
         return iter([self[i] for i in range(len(self))])
@@ -295,9 +296,8 @@ class Node:
 
 def _unpacked(entries: tuple[Any, ...]) -> Any:
     """What ndarray methods take: sizes one by one, or as one sequence."""
-    if len(entries) == 1 and not isinstance(entries[0], int | np.integer | Dim):
-        return entries[0]
-    return entries
+    alone = len(entries) == 1 and not isinstance(entries[0], int | np.integer | Dim)
+    return entries[0] if alone else entries
 
 
 def _apply(name: str, *operands: Any, **attrs: Any) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +12,9 @@ from rlx_py.ir.kernel import Buffer, Expr, Local, Value
 from rlx_py.ir.types import DType
 
 if TYPE_CHECKING:
+    from rlx_py.ir.graph import Graph
     from rlx_py.ir.node import Node
+    from rlx_py.ir.regions import Region
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,55 @@ class LoopRule:
     scatter: Callable[[Node, tuple[Index, ...]], tuple[Index, ...]] | None = None
 
 
-KernelRule = ReduceRule | ContractRule | LoopRule
+class BodyEmitter(Protocol):
+    """What `lower` offers an op that runs graphs of its own: kernels, and regions over them."""
+
+    def held(self, position: int) -> tuple[Buffer, int]:
+        """Where an input lies: a buffer and the element it starts at."""
+
+    def whole(self, position: int) -> Buffer:
+        """A buffer that is an input and nothing else."""
+
+    def result(self, index: int) -> Buffer:
+        """Where a result goes."""
+
+    def buffer(self, dtype: DType, size: int) -> Buffer:
+        """Memory of the op's own."""
+
+    def copy(self, target: Buffer, position: int) -> None:
+        """Copy an input."""
+
+    def clear(self, target: Buffer) -> None:
+        """Fill with zeros."""
+
+    def run(self, graph: Graph, buffers: Mapping[str, Buffer], outputs: Mapping[str, Buffer]
+            ) -> None:
+        """The kernels of a graph, whose leaves and outputs lie in buffers, given by name."""
+
+    def here(self) -> int:
+        """The number of kernels so far."""
+
+    def open(self) -> int:
+        """A place among the regions for one whose end is not known yet."""
+
+    def close(self, place: int, region: Region) -> None:
+        """Put the region there."""
+
+
+@dataclass(frozen=True)
+class BodyRule:
+    """An op that runs graphs of its own, as a program inside the program.
+
+    prune(node, asked): for each result asked for a node that computes it, and nothing else.
+    reads: the inputs that must lie in memory.
+    """
+
+    build: Callable[[Node, BodyEmitter], None]
+    prune: Callable[[Node, Mapping[int, Node]], dict[int, Node]]
+    reads: Callable[[Node], Sequence[int]]
+
+
+KernelRule = ReduceRule | ContractRule | LoopRule | BodyRule
 
 
 def kernel_of(node: Node) -> KernelRule | None:

@@ -7,7 +7,7 @@ loop invariants are hoisted and shared sub-expressions computed once by construc
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -252,6 +252,15 @@ class Block:
 def domain_vars(shape: Iterable[int], prefix: str = "i") -> tuple[Var, ...]:
     """A loop variable for each extent."""
     return tuple(Var(f"{prefix}{k}_", d) for k, d in enumerate(shape))
+
+
+@contextmanager
+def open_loops(block: Block, vars: tuple[Var, ...], independent: bool = True) -> Iterator[None]:
+    """Nested loops over variables."""
+    with ExitStack() as stack:
+        for v in vars:
+            stack.enter_context(block.loop_over(v, independent=independent))
+        yield
 
 
 def place(vars: Iterable[Var]) -> Place:

@@ -6,7 +6,7 @@ needs of the branch that was taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,24 @@ import numpy as np
 from rlx_py.ir.body import Body, graph_of
 from rlx_py.ir.errors import ShapeError
 from rlx_py.ir.evaluate import evaluate_nodes
-from rlx_py.ir.node import Chain, Cotangent, Node, Op, make, pack, register
+from rlx_py.ir.node import (
+    Chain,
+    Cotangent,
+    Node,
+    Op,
+    make,
+    pack,
+    project,
+    register,
+    toposort,
+)
 from rlx_py.ir.ops.batching import size_of
 from rlx_py.ir.ops.elementwise import SELECT
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import spread
 from rlx_py.ir.ops.operand import as_node
+from rlx_py.ir.regions import Branch
+from rlx_py.ir.stored import BodyEmitter, BodyRule
 from rlx_py.ir.types import TensorType, TupleType, Type, bool_
 from rlx_py.passes.batched import Value, batched_results
 from rlx_py.passes.differentiate import ChainRule, prepared, zeros
@@ -176,4 +188,34 @@ def _batched(text: str, inputs: Sequence[Node], batched: Sequence[bool],
     return leaves, batched_results(graph, given, size)
 
 
-COND: Op = register(Op("cond", _infer, _evaluate, _vjp, _jvp, batch=_batch))
+# ---- code --------------------------------------------------------------------------------------
+
+
+def _prune(node: Node, asked: Mapping[int, Node]) -> dict[int, Node]:
+    """The choice between what is read of the two."""
+    chosen, made = list(asked), list[Results]()
+    for k in ("then", "orelse"):
+        graph = graph_of(node.attrs[k])
+        outputs = list(graph.outputs.values())
+        made.append((list(graph.inputs.values()), [outputs[i] for i in chosen]))
+    used = [set(toposort(results)) for _, results in made]
+    places = [i for i in range(len(node.inputs) - 1)
+              if any(leaves[i] in u for (leaves, _), u in zip(made, used, strict=True))]
+    then, orelse = (([leaves[i] for i in places], results) for leaves, results in made)
+    fresh = _node(node.inputs[0], [node.inputs[1 + i] for i in places], then, orelse)
+    return {k: project(fresh, i) for i, k in enumerate(chosen)}
+
+
+def _build(node: Node, e: BodyEmitter) -> None:
+    chosen, _ = e.held(0)
+    place, first, middle = e.open(), e.here(), 0
+    for k in ("then", "orelse"):
+        middle = e.here()
+        graph = graph_of(node.attrs[k])
+        buffers = {name: e.whole(i) for i, name in enumerate(graph.inputs, 1)}
+        e.run(graph, buffers, {f"y{i}": e.result(i) for i in range(len(node))})
+    e.close(place, Branch(first, middle, e.here(), chosen))
+
+
+COND: Op = register(Op("cond", _infer, _evaluate, _vjp, _jvp, batch=_batch, kernel=BodyRule(
+    _build, _prune, lambda node: range(len(node.inputs)))))

@@ -24,14 +24,16 @@ from rlx_py.ir.kernel import (
     Tile,
     Value,
 )
+from rlx_py.ir.regions import times
 
 
 def flops(program: Program) -> int:
     """Scalar arithmetic of one run; a multiply-add of a product counts two.
 
-    What stands under a condition counts where that holds, or always if it depends on data.
+    What stands under a condition counts where that holds, or always if it depends on data; a loop
+    counts the steps it may take, or one where nothing bounds it.
     """
-    return sum(_flops(k.body, {}) for k in program.kernels)
+    return sum(n * _flops(k.body, {}) for k, n in zip(program.kernels, times(program), strict=True))
 
 
 def _flops(body: Iterable[Stmt], at: Mapping[Var, Index]) -> int:
@@ -76,7 +78,7 @@ def _number(known: Mapping[Local, int], value: Value) -> int | None:
 def bytes_moved(program: Program) -> int:
     """Bytes of the buffers each kernel reads and writes, every buffer once a kernel."""
     total = 0
-    for kernel in program.kernels:
+    for kernel, runs in zip(program.kernels, times(program), strict=True):
         seen: set[Buffer] = set()
         for s in walk(kernel.body):
             if isinstance(s, Store):
@@ -85,5 +87,5 @@ def bytes_moved(program: Program) -> int:
                 seen.add(s.expr.buffer)
             elif isinstance(s, Tile):
                 seen.update((s.a.buffer, s.b.buffer, s.out.buffer))
-        total += sum(b.nbytes for b in seen if b.scope is not Scope.TILE)
+        total += runs * sum(b.nbytes for b in seen if b.scope is not Scope.TILE)
     return total

@@ -11,7 +11,7 @@ from rlx_py.ir.graph import Graph
 from rlx_py.ir.index import Var
 from rlx_py.ir.kernel import Local, Read, Value
 from rlx_py.ir.node import Node
-from rlx_py.ir.stored import ContractRule, LoopRule, ReduceRule, kernel_of
+from rlx_py.ir.stored import BodyRule, ContractRule, LoopRule, ReduceRule, kernel_of
 from rlx_py.passes.block import Block, Place, domain_vars, place
 from rlx_py.passes.invert import invert
 from rlx_py.passes.order import freeing_first
@@ -100,7 +100,7 @@ class Fusion(Storage):
             self._enter(node, group)
             return
         rule = kernel_of(node)
-        if isinstance(rule, ContractRule | LoopRule):
+        if isinstance(rule, ContractRule | LoopRule | BodyRule):
             if not (isinstance(rule, LoopRule) and rule.scatter and self._join_scatter(node)):
                 self._new_group(node)
             return
@@ -143,7 +143,7 @@ class Fusion(Storage):
             group.contract = node
             group.vars = domain_vars(node.shape, "o")
             group.places[node] = place(group.vars)
-        elif isinstance(kernel_of(node), LoopRule):
+        elif isinstance(kernel_of(node), LoopRule | BodyRule):
             group.loops = node
             group.places[node] = ()
         group.above = group.bit

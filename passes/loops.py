@@ -10,6 +10,7 @@ import rlx_py.passes.scan_rules  # noqa: F401  (registers the op)
 from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError
 from rlx_py.ir.node import Node, leaf, project
+from rlx_py.ir.ops.barrier import IN_MEMORY
 from rlx_py.ir.ops.checkpoints import budget, count, every
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.elementwise import MUL, SELECT
@@ -233,5 +234,6 @@ def _run(body: Body, carries: list[Node], xs: list[Node], consts: list[Node], st
     if left and not reverse:
         after = _run(body, found[:n], rest, consts, left, reverse, inner)
     if left:
-        stacks = [concatenate([a, b]) for a, b in zip(stacks, after[n:], strict=True)]
+        # An array as the others are, so that what is summed over the steps is summed in one order.
+        stacks = [IN_MEMORY(concatenate([a, b])) for a, b in zip(stacks, after[n:], strict=True)]
     return [*(found[:n] if reverse or not left else after[:n]), *stacks]

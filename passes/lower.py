@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -30,24 +29,39 @@ from rlx_py.ir.kernel import (
 )
 from rlx_py.ir.node import LEAF, Node
 from rlx_py.ir.ops.constant import CONSTANT
-from rlx_py.ir.stored import ContractRule, LoopRule, ReduceRule
+from rlx_py.ir.regions import Region
+from rlx_py.ir.stored import BodyRule, ContractRule, LoopRule, ReduceRule
 from rlx_py.ir.types import bool_, i64
-from rlx_py.passes.block import Block, Place, domain_vars, place, zero
+from rlx_py.passes.block import Block, Place, domain_vars, open_loops, place, zero
+from rlx_py.passes.decompose import decompose
 from rlx_py.passes.fuse import Fusion, Group, Nest, domain, reduce_place
+from rlx_py.passes.own_bodies import ProgramEmitter
 from rlx_py.passes.own_loops import LoopEmitter, results_of
+from rlx_py.passes.prune import prune
 from rlx_py.passes.storage import inline_scalar
 
 
-def lower(graph: Graph) -> Program:
-    """The loops of a primitive graph, unscheduled: independent loops PARALLEL, others SERIAL."""
-    return Lowering(graph).program()
+def primitive(graph: Graph) -> Graph:
+    """What `lower` takes, without a pass that may be left out."""
+    return prune(decompose(graph))
+
+
+def lower(graph: Graph, bodies: Callable[[Graph], Graph] = primitive) -> Program:
+    """The loops of a primitive graph, unscheduled: independent loops PARALLEL, others SERIAL.
+
+    bodies: what makes the graphs inside of ops primitive.
+    """
+    return Lowering(graph, bodies).program()
 
 
 class Lowering:
     """Where every stored node of one graph lives, and the kernels that fill it."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, bodies: Callable[[Graph], Graph],
+                 given: Mapping[str, Buffer] | None = None,
+                 results: Mapping[str, Buffer] | None = None) -> None:
+        self.graph, self.bodies = graph, bodies
+        self.given, self.results = given or {}, results or {}  # where leaves and outputs lie
         self.fusion = Fusion(graph)
         self.buffers: dict[Node, Buffer] = {}
         self.first: list[Kernel] = []  # copies of leaves, before anything is updated in place
@@ -70,14 +84,26 @@ class Lowering:
             for m in group.members:
                 if m in self.escaping and m not in self.buffers:
                     self.buffers[m] = Buffer(f"t{len(self.buffers)}", m.dtype, m.size, Scope.ARENA)
-        kernels = [k for g in self.fusion.ordered(self.order) for k in self._kernels(g)]
-        return Program(self.graph.name, (*self.first, *kernels, *self.last), tuple(self.inputs),
-                       tuple(self.outputs), tuple(self.updates))
+        kernels, regions = self.first, list[Region]()
+        for group in self.fusion.ordered(self.order):
+            node = group.loops
+            if node is not None and isinstance(node.op.kernel, BodyRule):
+                node.op.kernel.build(node, ProgramEmitter(self, group, kernels, regions))
+            else:
+                kernels += self._kernels(group)
+        return Program(self.graph.name, (*kernels, *self.last), tuple(self.inputs),
+                       tuple(self.outputs), tuple(self.updates), regions=tuple(regions))
+
+    def inside(self, graph: Graph, given: Mapping[str, Buffer],
+               results: Mapping[str, Buffer]) -> Program:
+        """The program of a body, whose leaves and outputs lie in buffers."""
+        return Lowering(self.bodies(graph), self.bodies, given, results).program()
 
     # ---- where values live ---------------------------------------------------------------------
 
     def _leaf_port(self, name: str, node: Node) -> Port:
-        self.buffers[node] = Buffer(name, node.dtype, node.size, Scope.EXTERNAL)
+        own = self.given.get(name)
+        self.buffers[node] = own or Buffer(name, node.dtype, node.size, Scope.EXTERNAL)
         return Port(name, self.buffers[node], node.shape)
 
     def _escaping(self) -> set[Node]:
@@ -104,13 +130,13 @@ class Lowering:
         return {leaf: list(groups.values()) for leaf, groups in found.items()}
 
     def _output_port(self, name: str, node: Node) -> Port:
-        buffer = Buffer(f"{name}", node.dtype, node.size, Scope.EXTERNAL)
+        buffer = self.results.get(name) or Buffer(name, node.dtype, node.size, Scope.EXTERNAL)
         if node.op is LEAF:
-            self.first.append(self._copy(buffer, node))
+            self.first.append(self.copied(buffer, node))
         elif node in self.fusion.group_of and node not in self.buffers:
             self.buffers[node] = buffer
         else:
-            self.last.append(self._copy(buffer, node))
+            self.last.append(self.copied(buffer, node))
         return Port(name, buffer, node.shape)
 
     def _nexts(self) -> list[tuple[str, Node, Node]]:
@@ -127,19 +153,19 @@ class Lowering:
             return port
         if node.op is LEAF:
             held = Buffer(f"{name}_next", node.dtype, node.size, Scope.ARENA)
-            self.first.append(self._copy(held, node))
+            self.first.append(self.copied(held, node))
             self.last.append(self._copy_buffer(target, held, leaf.shape))
         else:
             if node in self.fusion.group_of and node not in self.buffers:
                 self.buffers[node] = Buffer(f"{name}_next", node.dtype, node.size, Scope.ARENA)
-            self.last.append(self._copy(target, node))
+            self.last.append(self.copied(target, node))
         return port
 
     def _in_place(self, leaf: Node, node: Node) -> bool:
         """Whether the new value may overwrite the old: whoever reads the old one runs before, and
         inside the kernel each element is read only where it is written."""
         group = self.fusion.group_of.get(node)
-        if group is None or node in (group.loops, group.scatter):
+        if group is None or group.loops is not None or node is group.scatter:
             return False
         if not self._reads_only_itself(leaf, node, group):
             return False
@@ -207,7 +233,8 @@ class Lowering:
             return None
         return block.let(Load(buffer, row_major(index, node.shape), guard))
 
-    def _copy(self, target: Buffer, node: Node) -> Kernel:
+    def copied(self, target: Buffer, node: Node) -> Kernel:
+        """A kernel that computes a node into a buffer."""
         block = Block(self.read)
         vars = domain_vars(node.shape)
         with open_loops(block, vars):
@@ -286,15 +313,6 @@ def forwarded(known: Mapping[Node, tuple[Place, Value]], node: Node, index: Plac
     """The value of a node computed in this very iteration, if that is what is asked."""
     found = known.get(node)
     return found[1] if found is not None and found[0] == index else None
-
-
-@contextmanager
-def open_loops(block: Block, vars: tuple[Var, ...], independent: bool = True) -> Iterator[None]:
-    """Nested loops over variables."""
-    with ExitStack() as stack:
-        for v in vars:
-            stack.enter_context(block.loop_over(v, independent=independent))
-        yield
 
 
 class RowKernel:

@@ -23,6 +23,7 @@ from rlx_py.ir.kernel import (
     Store,
     Tile,
 )
+from rlx_py.ir.regions import Branch, Loop
 
 ALIGNMENT = 64
 
@@ -40,13 +41,15 @@ def plan_memory(program: Program) -> Program:
     for buffer, (first, last) in spans.items():
         starting.setdefault(first, []).append(buffer)
         ending.setdefault(last, []).append(buffer)
-    for step, kernel in enumerate(program.kernels):
+    for step in sorted({*starting, *ending}):
         dying = ending.get(step, [])
+        kernel = _kernel_at(program, step)
         taken: set[Buffer] = set()
         for buffer in starting.get(step, []):
-            heir = next((d for d in dying if d not in taken and spans[d][0] < step
-                         and _aligned(d.nbytes) == _aligned(buffer.nbytes)
-                         and overwrites(kernel, d, buffer)), None)
+            heir = None if kernel is None else next(
+                (d for d in dying if d not in taken and spans[d][0] < step
+                 and _aligned(d.nbytes) == _aligned(buffer.nbytes)
+                 and overwrites(kernel, d, buffer)), None)
             if heir is None:
                 offsets[buffer] = heap.take(_aligned(buffer.nbytes))
             else:
@@ -67,14 +70,46 @@ def plan_memory(program: Program) -> Program:
 
 
 def lifetimes(program: Program) -> dict[Buffer, tuple[int, int]]:
-    """The first and last kernel that touches each ARENA buffer."""
-    spans: dict[Buffer, tuple[int, int]] = {}
-    for step, kernel in enumerate(program.kernels):
+    """The first and last step at which each ARENA buffer is in use.
+
+    Kernel k runs at step 2k + 1, and a region of kernels a … b − 1 begins at step 2a and ends at
+    2b. What is used both inside and outside of a loop is in use during all of it; what is used
+    inside alone is written anew at each of the loop's steps.
+    """
+    uses: dict[Buffer, set[int]] = {}
+    owner = {b: s.of for r in program.regions if isinstance(r, Loop) for b, s in r.slices.items()}
+
+    def use(buffer: Buffer | None, step: int) -> None:
+        while buffer in owner:
+            buffer = owner[buffer]
+        if buffer is not None and buffer.scope is Scope.ARENA:
+            uses.setdefault(buffer, set()).add(step)
+
+    for k, kernel in enumerate(program.kernels):
         for buffer in _buffers(kernel.body):
-            if buffer.scope is Scope.ARENA:
-                first, _ = spans.get(buffer, (step, step))
-                spans[buffer] = (first, step)
-    return spans
+            use(buffer, 2 * k + 1)
+    for region in program.regions:
+        if isinstance(region, Branch):
+            use(region.condition, 2 * region.first)
+        else:
+            use(region.count, 2 * region.first)
+            use(region.condition, 2 * region.test)
+            use(region.taken, 2 * region.last)
+    loops = [(2 * r.first, 2 * r.last) for r in program.regions if isinstance(r, Loop)]
+    return {buffer: _span(steps, loops) for buffer, steps in uses.items()}
+
+
+def _span(steps: set[int], loops: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    first, last = min(steps), max(steps)
+    for start, stop in loops:
+        inside = [s for s in steps if start < s < stop]
+        if inside and (len(inside) < len(steps)):
+            first, last = min(first, start), max(last, stop)
+    return first, last
+
+
+def _kernel_at(program: Program, step: int) -> Kernel | None:
+    return program.kernels[step // 2] if step % 2 else None
 
 
 def _aligned(size: int) -> int:
@@ -177,7 +212,8 @@ def check_plan(program: Program) -> None:
         live = [o for o in live if spans[o][1] >= first]
         for o in live:
             if _meet(program.offsets[b], b, program.offsets[o], o) and not (
-                spans[o][1] == first and overwrites(program.kernels[first], o, b)
+                spans[o][1] == first and (kernel := _kernel_at(program, first)) is not None
+                and overwrites(kernel, o, b)
             ):
                 raise VerifyError(f"{b!r} and {o!r} are live at once and overlap")
         live.append(b)

@@ -150,18 +150,27 @@ def loop_node(count: Node | None, carries: Sequence[Node], xs: Sequence[Node],
     """The node of a loop whose body gives results over leaves (carries, slices, constants), and its
     condition a bool over other leaves (carries, constants).
 
-    Of its results the first are those of `results`, in order; the number of steps is the last one.
+    Of its results the first are those of `results`, in order; what derivatives may read again
+    follows, and the number of steps is the last one.
     """
+    kept = [] if length is None else kept_nodes(leaves, results, len(carries), len(xs), keep)
+    return bare_loop(count, carries, xs, consts, leaves, [*results, *kept], length=length,
+                     reverse=reverse, cond=cond, keep=keep)
+
+
+def bare_loop(count: Node | None, carries: Sequence[Node], xs: Sequence[Node],
+              consts: Sequence[Node], leaves: Sequence[Node], results: Sequence[Node], *,
+              length: int | None, reverse: bool, cond: tuple[Sequence[Node], Node] | None,
+              keep: str) -> Node:
+    """A loop with these results and nothing for derivatives."""
     # Of one naming, so that equal bodies have equal texts.
     moving, fixed = placeholders("s", carries), placeholders("c", consts)
     own = [*moving, *placeholders("x", leaves[len(carries):][:len(xs)]), *fixed]
-    leaves, results = own, over(results, dict(zip(leaves, own, strict=True)))
     test = ""
     if cond is not None:
         tested = over([cond[1]], dict(zip(cond[0], [*moving, *fixed], strict=True)))
         test = Body.of(body_graph([*moving, *fixed], tested))
-    kept = [] if length is None else kept_nodes(leaves, results, len(carries), len(xs), keep)
-    body = Body.of(body_graph(leaves, [*results, *kept]))
+    body = Body.of(body_graph(own, over(results, dict(zip(leaves, own, strict=True)))))
     inputs = [*([] if count is None else [count]), *carries, *xs, *consts]
     return make(OPS["scan"], inputs, {
         "body": body, "cond": test, "counted": count is not None,

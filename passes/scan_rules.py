@@ -6,14 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx_py.ir.body import graph_of
-from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import NotDifferentiable
 from rlx_py.ir.graph import inline
-from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, make, project, register, toposort
-from rlx_py.ir.ops.batching import up
-from rlx_py.ir.ops.contract import CONTRACT
-from rlx_py.ir.ops.elementwise import ADD
-from rlx_py.ir.ops.movement import RESHAPE, TRANSPOSE
+from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, project, register, toposort
+from rlx_py.ir.ops.families import add_all
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.passes.activity import dependents
 from rlx_py.passes.differentiate import ChainRule, prepared, zeros
@@ -21,6 +17,7 @@ from rlx_py.passes.jvp import lacks_jvp, pushforward
 from rlx_py.passes.region import placeholders
 from rlx_py.passes.scan import evaluate_loop, infer, is_steep, loop_node, loop_of
 from rlx_py.passes.scan_batch import batch_loop
+from rlx_py.passes.scan_program import LOOP_PROGRAM
 from rlx_py.passes.vjp import lacks_vjp, pullback
 
 
@@ -99,118 +96,45 @@ class Derivative:
 # ---- reverse mode ------------------------------------------------------------------------------
 
 
-def _vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Cotangent, chain: Chain,
+         onto: Sequence[Cotangent] | None = None) -> Sequence[Node | None]:
+    """Sums for constants go on from what has reached them, step after step, so that a loop and its
+    segments add in one order."""
     if loop_of(node).length is None:
         raise NotDifferentiable("while_loop without max_steps has no reverse mode: nothing says "
                                 "how much to store" + at(node.loc))
     d = Derivative(node, chain, lacks_vjp)
-    n = d.loop.carries
+    before = dict(zip([*d.carries, *d.xs, *d.consts], (onto or [None] * len(node.inputs))[
+        int(d.loop.counted):], strict=True))
+    fixed = [x for x in d.consts if x.dtype.is_float]
+    totals = dict(zip(fixed, placeholders("sum", fixed), strict=True))
     seeds = {k: c for k, c in enumerate(ct[:len(d.outputs)]) if c is not None}
     leaves = dict(zip(seeds, placeholders("ct", [d.outputs[k] for k in seeds]), strict=True))
     while True:
-        found = dict(zip(d.floats, _pulled(d, leaves), strict=True))
+        d.counts().clear()
+        found = dict(zip(d.floats, pullback([(d.outputs[k], c) for k, c in leaves.items()],
+                                            d.floats, d.chain, onto=totals), strict=True))
         given = set(leaves.values())
-        reached = {x for x, g in found.items() if not given.isdisjoint(toposort([g]))}
+        reached = {x: g for x, g in found.items() if not given.isdisjoint(toposort([g]))}
         fresh = [k for k, x in enumerate(d.carries) if x in reached and k not in leaves]
         if not fresh:
             break
         leaves |= {k: placeholders(f"ct{k}_", [d.carries[k]])[0] for k in fresh}
-    return _reverse(d, seeds, leaves, {x: g for x, g in found.items() if x in reached}, n)
-
-
-def _pulled(d: Derivative, leaves: Mapping[int, Node]) -> list[Node]:
-    d.counts().clear()
-    return pullback([(d.outputs[k], c) for k, c in leaves.items()], d.floats, d.chain)
-
-
-def _reverse(d: Derivative, seeds: Mapping[int, Node], leaves: Mapping[int, Node],
-             found: Mapping[Node, Node], n: int) -> list[Node | None]:
-    inner = dict(zip(found, d.over(found.values()), strict=True))
+    inner = dict(zip(reached, d.over(reached.values()), strict=True))
+    n = d.loop.carries
     carries = {c: (seeds.get(k, zeros(d.carries[k])), inner.get(d.carries[k], zeros(d.carries[k])))
                for k, c in leaves.items() if k < n}
-    sequences = {c: seeds[k] for k, c in leaves.items() if k >= n}
-    sums = _Sums(d, {x: g for x, g in inner.items() if x in d.consts}, sequences)
-    for x, total in sums.inside.items():
-        carries[total] = (zeros(x), ADD(total, inner[x]))
+    carries |= {totals[x]: (zeros(x) if before[x] is None else before[x], inner[x])
+                for x in fixed if x in inner}
     slices = [x for x in d.xs if x in inner]
-    ys = [*(inner[x] for x in slices), *sums.stacked]
-    made = d.run(carries, sequences, {}, ys, reverse=not d.loop.reverse)
-    places = dict(zip(carries, made, strict=False))
-    stacks = made[len(carries):]
-    results: dict[Node, Node] = dict(zip(slices, stacks, strict=False))
-    results |= {d.carries[k]: places[c] for k, c in leaves.items()
-                if k < n and d.carries[k] in inner}
-    results |= {x: places[total] for x, total in sums.inside.items()}
-    results |= sums.outside(stacks[len(slices):])
-    made_for: list[Node | None] = [results.get(x) for x in [*d.carries, *d.xs, *d.consts]]
-    return [*([None] if d.loop.counted else []), *made_for]
-
-
-class _Sums:
-    """Sums over the steps of what each gives a constant: carried along, or, where it is a product
-    larger than its factors, one product over the steps and all else behind the loop."""
-
-    def __init__(self, d: Derivative, found: Mapping[Node, Node],
-                 sequences: Mapping[Node, Node]) -> None:
-        self.origins = {**d.origins, **sequences}
-        self.fixed = {d.values[c] for c in d.consts}
-        self.stacks: dict[Node, None] = {}
-        self.late: dict[Node, Node] = {}
-        if d.loop.keep == "steep":
-            for wanted in (self._is_product, self._is_sum):
-                for x, g in found.items():
-                    if x not in self.late and wanted(g):
-                        self.late[x] = g
-        early = [x for x in found if x not in self.late]
-        self.inside = dict(zip(early, placeholders("sum", early), strict=True))
-
-    @property
-    def stacked(self) -> list[Node]:
-        """What each step gives for the products behind the loop."""
-        return list(self.stacks)
-
-    def _is_product(self, g: Node) -> bool:
-        """Whether g is made of products whose factors are smaller, which are then stacked."""
-        terms, factors = [g], list[Node]()
-        while terms:
-            term = terms.pop()
-            if term.op is ADD:
-                terms += term.inputs
-            elif term.op in (TRANSPOSE, RESHAPE):
-                terms.append(term.inputs[0])
-            elif term.op is CONTRACT and not self.fixed & set(term.inputs):
-                factors += term.inputs
-                held = sum(x.size for x in term.inputs if x not in self.origins)
-                if not surely_less(held, 2 * term.size + 1):
-                    return False
-            else:
-                return False
-        self.stacks |= dict.fromkeys(x for x in factors if x not in self.origins)
-        return True
-
-    def _is_sum(self, g: Node) -> bool:
-        """Whether g sums over some axes what is stacked anyway."""
-        while g.op in (TRANSPOSE, RESHAPE):
-            (g,) = g.inputs
-        return g.op is REDUCE_SUM and g.inputs[0] in self.stacks
-
-    def outside(self, stacks: Sequence[Node]) -> dict[Node, Node]:
-        """The sums, from what the loop stacked."""
-        at_hand = {**self.origins, **dict(zip(self.stacks, stacks, strict=True))}
-        return {x: _summed(g, at_hand) for x, g in self.late.items()}
-
-
-def _summed(g: Node, at_hand: Mapping[Node, Node]) -> Node:
-    """Σ over the steps of a node whose factors are stacked along a first axis."""
-    if g.op is ADD:
-        return ADD(*(_summed(x, at_hand) for x in g.inputs))
-    if g.op in (TRANSPOSE, RESHAPE):
-        return make(g.op, [_summed(g.inputs[0], at_hand)], g.attrs)
-    if g.op is REDUCE_SUM:
-        return REDUCE_SUM(at_hand[g.inputs[0]], axes=(0, *up(g.attrs["axes"])))
-    (a_batch, b_batch), (a, b) = g.attrs["batch"], g.attrs["contract"]
-    return CONTRACT(*(at_hand[x] for x in g.inputs), batch=(up(a_batch), up(b_batch)),
-                    contract=((0, *up(a)), (0, *up(b))))
+    made = d.run(carries, {c: seeds[k] for k, c in leaves.items() if k >= n}, {},
+                 [inner[x] for x in slices], reverse=not d.loop.reverse)
+    after = dict(zip(carries, made, strict=False))
+    own = {d.carries[k]: after[c] for k, c in leaves.items() if k < n and d.carries[k] in inner}
+    own |= dict(zip(slices, made[len(carries):], strict=True))
+    results = {x: add_all([before[x], own.get(x)]) for x in before}
+    results |= {x: after[totals[x]] for x in fixed if x in inner}
+    return [*([None] if d.loop.counted else []), *results.values()]
 
 
 # ---- forward mode ------------------------------------------------------------------------------
@@ -269,4 +193,5 @@ def _beside(d: Derivative, seeds: Mapping[Node, Node], firsts: Mapping[Node, Nod
     return tuple(found.get(k) for k in range(len(d.node)))
 
 
-SCAN: Op = register(Op("scan", infer, evaluate_loop, _vjp, _jvp, batch=batch_loop))
+SCAN: Op = register(Op("scan", infer, evaluate_loop, _vjp, _jvp, kernel=LOOP_PROGRAM,
+                        batch=batch_loop, onto=_vjp))

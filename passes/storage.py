@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.index import Var, atoms, row_major
 from rlx_py.ir.kernel import Local, Read
 from rlx_py.ir.node import LEAF, PROJECT, TUPLE, Node
 from rlx_py.ir.ops.constant import CONSTANT
-from rlx_py.ir.stored import ContractRule, LoopRule, kernel_of
+from rlx_py.ir.ops.movement import RESHAPE, SLICE
+from rlx_py.ir.stored import BodyRule, ContractRule, LoopRule, kernel_of
 from rlx_py.passes.block import Place, domain_vars, place
 
 SHARED_COST = 8  # scalar operations from which a value used twice is stored
@@ -22,7 +25,18 @@ def inline_scalar(node: Node) -> bool:
 
 def is_result(node: Node) -> bool:
     """Whether a node is one result of an op that writes several."""
-    return node.op is PROJECT and isinstance(kernel_of(node.inputs[0]), LoopRule)
+    return node.op is PROJECT and isinstance(kernel_of(node.inputs[0]), LoopRule | BodyRule)
+
+
+def contiguous(node: Node) -> tuple[Node, int] | None:
+    """The input whose elements those of a node are, in their order, and the first of them."""
+    if node.op is RESHAPE:
+        return node.inputs[0], 0
+    if node.op is SLICE and all(s == 1 for s in node.attrs["step"]):
+        (x,) = node.inputs
+        if node.rank and node.shape[1:] == x.shape[1:]:
+            return x, node.attrs["start"][0] * prod(x.shape[1:])
+    return None
 
 
 class Storage:
@@ -63,10 +77,20 @@ class Storage:
                 for operand in n.inputs:
                     if self.inline_cost.get(operand, 0) >= SHARED_COST:
                         self.stored.add(operand)
+            elif isinstance(n.op.kernel, BodyRule):
+                for k in n.op.kernel.reads(n):
+                    self._store_whole(n.inputs[k])
             if kernel_of(n) is not None or n in self.roots or self._worth_storing(n):
                 self.stored.add(n)
             if isinstance(n.op.kernel, ContractRule):
                 self.stored.add(self._sink(n))
+
+    def _store_whole(self, node: Node) -> None:
+        """Store what a node is a contiguous part of."""
+        while node not in self.stored and (part := contiguous(node)) is not None:
+            node = part[0]
+        if not inline_scalar(node):
+            self.stored.add(node)
 
     def _sink(self, contract: Node) -> Node:
         """The last of the element-wise nodes that follow a contract one by one, each the only user:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rlx_py.ir.errors import DTypeError, ShapeError, VerifyError
 from rlx_py.ir.graph import Graph
@@ -96,14 +96,18 @@ def lacks_vjp(op: Op) -> bool:
 
 def pullback(seeds: Iterable[tuple[Node, Node]], wrt: list[Node], chain: Chain,
              visit: Callable[[list[Node]], Iterable[Node]] = reversed,
-             ran: Callable[[Node], None] = lambda node: None) -> list[Node]:
+             ran: Callable[[Node], None] = lambda node: None,
+             onto: Mapping[Node, Node] | None = None) -> list[Node]:
     """The cotangents of `wrt`, given those of some tensor nodes; zeros where nothing flows.
 
     Each op that is reached must have a vjp. What is made for a node carries its source line.
     `visit` takes an order with inputs first and gives one with users first; `ran` is told each node
-    whose vjp has been asked.
+    whose vjp has been asked. onto: of tensor nodes, what has reached them already, to which all
+    else is added.
     """
     cotangents = Cotangents()
+    for x, ct in (onto or {}).items():
+        cotangents.add(x, 0, ct)
     roots = []
     for node, ct in seeds:
         roots.append(node)
@@ -116,7 +120,9 @@ def pullback(seeds: Iterable[tuple[Node, Node]], wrt: list[Node], chain: Chain,
         if node.op.vjp is None:
             raise no_rule(node, "reverse-mode")
         with origin(node):
-            found = node.op.vjp(node, cotangents.of(node), chain)
+            ct = cotangents.of(node)
+            found = (node.op.vjp(node, ct, chain) if node.op.onto is None else
+                     node.op.onto(node, ct, chain, cotangents.take(node.inputs)))
             for x, part in zip(node.inputs, found, strict=True):
                 if part is not None and x in depends:
                     cotangents.receive(node, x, part)
@@ -141,6 +147,10 @@ class Cotangents:
         if isinstance(node.type, TupleType):
             return tuple(self.table.get((node, i)) for i in range(len(node.type.elements)))
         return self.table[node, 0]
+
+    def take(self, nodes: Sequence[Node]) -> list[Node | None]:
+        """What has reached tensor nodes, which is then forgotten; once where a node is repeated."""
+        return [self.table.pop((x, 0), None) for x in reversed(nodes)][::-1]
 
     def receive(self, user: Node, x: Node, ct: Cotangent) -> None:
         """Add what `user` gives its input x."""

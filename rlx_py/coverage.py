@@ -15,7 +15,7 @@ ALL = "all"
 ELEMENT_TYPES = {
     ALL: """leaf tuple project constant size eq ne select stop_gradient cast reshape transpose
         broadcast slice pad concat reverse windows gather take_along scatter_set argsort moe_gather
-        barrier""",
+        barrier in_memory""",
     "float int uint": """neg abs sign add sub mul max min lt le gt ge rem fold reduce_sum
         reduce_prod reduce_max reduce_min argmax argmin cumsum cumsum_backward cumprod cumargmax
         cumargmin linear_recurrence gather_backward take_along_backward scatter_add

@@ -19,14 +19,16 @@ from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import OPS, PROJECT, Node, Op, make, pack
 from rlx_py.ir.ops import cumulative, folding, statistics, windows
 from rlx_py.ir.ops import reduce as fold
-from rlx_py.ir.ops.barrier import BARRIER
+from rlx_py.ir.ops.barrier import BARRIER, IN_MEMORY
 from rlx_py.ir.ops.constant import constant, iota
 from rlx_py.ir.ops.contract import CONTRACT
 from rlx_py.ir.ops.special import POLYGAMMA, SINC_DERIVATIVE
 from rlx_py.ir.signature import signature
 from rlx_py.ir.types import TensorType, bf16, bool_, f16, f32, f64, i32, i64, u8
+from rlx_py.passes.branch import cond
 from rlx_py.passes.checkpoint import checkpoint
 from rlx_py.passes.custom import custom_jvp, custom_vjp
+from rlx_py.passes.loops import scan, while_loop
 from rlx_py.passes.vjp import vjp
 from rlx_py.passes.vmap import vmap
 from samples import samples_of
@@ -97,7 +99,11 @@ def _structure() -> dict[str, Graph]:
         "logsumexp": of(lambda n: folding.logsumexp(n, 0), x),
         "any": of(lambda n: fold.ANY(n, axes=(0,)), _tensor(3, 4, dtype=bool_)),
         "all": of(lambda n: fold.ALL(n, axes=()), _tensor(3, 4, dtype=bool_)),
+        "in_memory": of(IN_MEMORY, x),
         "barrier": of(lambda n, i: BARRIER(n, i), x, idx),
+        "scan": of(lambda n: scan(lambda c, a: (e.MUL(c, a), e.TANH(c)), n[0], n)[1], x),
+        "while": of(lambda n: while_loop(lambda c: c.sum() < 100, lambda c: c + c * c, n), x),
+        "cond": of(lambda n: cond(n.sum() > 0, e.TANH, lambda a: e.MUL(a, n), n), x),
         "checkpoint": of(checkpoint(lambda n: e.TANH(e.MUL(n, n))), x),
         "custom_vjp": of(custom_vjp(e.SIN, lambda n: (e.SIN(n), n),
                                     lambda n, ct: (e.MUL(ct, e.COS(n)),)), x),

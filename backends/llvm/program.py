@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import llvmlite.ir as ll
 import numpy as np
 
@@ -13,6 +16,7 @@ from rlx_py.backends.llvm.targets import Target, data_layout
 from rlx_py.ir.canonical import Canonical
 from rlx_py.ir.errors import BackendError
 from rlx_py.ir.kernel import Buffer, Call, Kernel, Program, Scope, Stmt, Store, Tile, children
+from rlx_py.ir.regions import Branch, Item, Loop, items, part
 
 ALIGN = 64
 PART = 128  # kernels called from one function: code generation is not linear in its length
@@ -20,64 +24,134 @@ PART = 128  # kernels called from one function: code generation is not linear in
 
 def emit_module(program: Program, target: Target, name: str = "step") -> ll.Module:
     """The module of a program; its one public symbol is int32_t name(Step*), see layout."""
-    return _module(program, target, {name: program.kernels})
+    return _module(program, target, {name: items(program)})
 
 
 def emit_pieces(program: Program, target: Target) -> ll.Module:
-    """A program in pieces: int32_t piece0(Step*) runs its first kernel, piece1 its second, …
+    """A program in pieces: int32_t piece0(Step*) runs its first kernel or region, piece1 its
+    second, …
 
     One more after the last runs nothing.
     """
-    pieces: dict[str, tuple[Kernel, ...]] = {
-        f"piece{n}": (k,) for n, k in enumerate(program.kernels)}
+    pieces: dict[str, tuple[Item, ...]] = {
+        f"piece{n}": (item,) for n, item in enumerate(items(program))}
     return _module(program, target, {**pieces, f"piece{len(pieces)}": ()})
 
 
-def _module(program: Program, target: Target, entries: dict[str, tuple[Kernel, ...]]) -> ll.Module:
+def _module(program: Program, target: Target, entries: dict[str, tuple[Item, ...]]) -> ll.Module:
     module = ll.Module("program")  # a user's name may hold a line break, which ends the comment
     module.triple, module.data_layout = target.triple, data_layout(target)
     unit = Unit(module, target, program)
     known: dict[Kernel, Canonical] = {}
-    for name, kernels in entries.items():
-        _entry(unit, name, kernels, known)
+    for name, found in entries.items():
+        _entry(unit, name, found, known)
     return module
 
 
-def _entry(unit: Unit, name: str, kernels: tuple[Kernel, ...], known: dict[Kernel, Canonical]
-           ) -> None:
-    """A public function that runs kernels, many of them part by part."""
+def _entry(unit: Unit, name: str, found: tuple[Item, ...], known: dict[Kernel, Canonical]) -> None:
+    """A public function that runs kernels and regions, many of them part by part."""
     entry = ll.Function(unit.module, ll.FunctionType(I32, [PTR]), name)
     entry.attributes.add("nounwind")
+    if len(found) <= PART:
+        _Calls(unit, entry, known).run(found).ret(I32(0))
+        return
     b = ll.IRBuilder(entry.append_basic_block("entry"))
-    if len(kernels) <= PART:
-        _calls(unit, b, entry.args[0], kernels, known)
-    else:
-        for start in range(0, len(kernels), PART):
-            part = unit.function(f"{name}_part", ll.FunctionType(VOID, [PTR]))
-            part.attributes.add("noinline")
-            inner = ll.IRBuilder(part.append_basic_block("entry"))
-            _calls(unit, inner, part.args[0], kernels[start:start + PART], known)
-            inner.ret_void()
-            b.call(part, [entry.args[0]])
+    for start in range(0, len(found), PART):
+        piece = unit.function(f"{name}_part", ll.FunctionType(VOID, [PTR]))
+        piece.attributes.add("noinline")
+        _Calls(unit, piece, known).run(found[start:start + PART]).ret_void()
+        b.call(piece, [entry.args[0]])
     b.ret(I32(0))
 
 
-def _calls(unit: Unit, b: ll.IRBuilder, step: ll.Value, kernels: tuple[Kernel, ...],
-           known: dict[Kernel, Canonical]) -> None:
-    program = unit.program
-    places = _Places(unit, b, step)
-    for kernel in kernels:
+class _Calls:
+    """A function that calls kernels, in loops and branches where they stand in such."""
+
+    def __init__(self, unit: Unit, function: ll.Function, known: dict[Kernel, Canonical]) -> None:
+        self.unit, self.known, self.step = unit, known, function.args[0]
+        # Pointers are computed up front, since what loops use must be known before them.
+        self.front = ll.IRBuilder(function.append_basic_block("entry"))
+        self.b = ll.IRBuilder(function.append_basic_block("run"))
+        self.places = _Places(unit, self.front, self.step)
+
+    def run(self, found: Sequence[Item]) -> ll.IRBuilder:
+        """Emit everything; the builder stands where the function is to return."""
+        self._items(found)
+        self.front.branch(self.front.function.basic_blocks[1])
+        return self.b
+
+    def _items(self, found: Sequence[Item]) -> None:
+        for item in found:
+            if isinstance(item, int):
+                self._kernel(self.unit.program.kernels[item])
+            elif isinstance(item[0], Loop):
+                self._loop(item[0], item[1])
+            else:
+                self._branch(item[0], item[1])
+
+    def _kernel(self, kernel: Kernel) -> None:
+        unit, program = self.unit, self.unit.program
         template = kernel.template or kernel
-        canonical = known.get(template)
+        canonical = self.known.get(template)
         if canonical is None:
-            canonical = known[template] = Canonical(template.body)
+            canonical = self.known[template] = Canonical(template.body)
         shared = [kernel.buffers.get(x, x) for x in canonical.buffers if x.scope is not Scope.LOCAL]
         apart = _apart(program, kernel, shared)
         key = (canonical.key, apart)
         function = unit.kernels.get(key)
         if function is None:
             function = unit.kernels[key] = _kernel_function(unit, kernel, shared, apart)
-        b.call(function, [step, *(places.pointer(x) for x in shared)])
+        self.b.call(function, [self.step, *(self.places.pointer(x) for x in shared)])
+
+    def _loop(self, loop: Loop, inside: Sequence[Item]) -> None:
+        """head: is there a step; test: is the condition met; body; after."""
+        b = self.b
+        bound: ll.Value | None = None if loop.extent is None else I64(loop.extent)
+        if loop.count is not None:
+            given = b.load(self.places.pointer(loop.count), typ=I64)
+            for over, limit in (("<", I64(0)), (">", bound)):
+                given = b.select(b.icmp_signed(over, given, limit), limit, given)
+            bound = given
+        before = b.block
+        head, body, after = (b.append_basic_block(n) for n in ("loop", "step", "looped"))
+        b.branch(head)
+        b.position_at_end(head)
+        step = b.phi(I64)
+        step.add_incoming(I64(0), before)
+        if bound is None:
+            b.branch(body)
+        else:
+            b.cbranch(b.icmp_signed("<", step, bound), body, after)
+        b.position_at_end(body)
+        position = step
+        if loop.reverse:
+            position = b.sub(b.sub(bound, I64(1)), step)
+        with self.places.moving(b, loop, position):
+            self._items(part(inside, loop.first, loop.test))
+            if loop.condition is not None:
+                holds = b.load(self.places.pointer(loop.condition), typ=I8)
+                goes_on = b.append_basic_block("goes_on")
+                b.cbranch(b.icmp_unsigned("!=", holds, I8(0)), goes_on, after)
+                b.position_at_end(goes_on)
+            self._items(part(inside, loop.test, loop.last))
+        step.add_incoming(b.add(step, I64(1)), b.block)
+        b.branch(head)
+        b.position_at_end(after)
+        if loop.taken is not None:
+            # Both ways into this block come from where `step` is the number of steps done.
+            b.store(step, self.places.pointer(loop.taken))
+
+    def _branch(self, branch: Branch, inside: Sequence[Item]) -> None:
+        b = self.b
+        holds = b.load(self.places.pointer(branch.condition), typ=I8)
+        then, orelse, after = (b.append_basic_block(n) for n in ("then", "orelse", "after"))
+        b.cbranch(b.icmp_unsigned("!=", holds, I8(0)), then, orelse)
+        for block, start, stop in ((then, branch.first, branch.middle),
+                                   (orelse, branch.middle, branch.last)):
+            b.position_at_end(block)
+            self._items(part(inside, start, stop))
+            b.branch(after)
+        b.position_at_end(after)
 
 
 class _Places:
@@ -100,6 +174,18 @@ class _Places:
         if found is None:
             found = self.known[buffer] = self._make(buffer)
         return found
+
+    @contextmanager
+    def moving(self, b: ll.IRBuilder, loop: Loop, position: ll.Value) -> Iterator[None]:
+        """Inside, the slices of a loop at one of its positions."""
+        for buffer, place in loop.slices.items():
+            size = buffer.dtype.itemsize
+            base = self.pointer(place.of)
+            offset = b.add(b.mul(position, I64(place.stride * size)), I64(place.start * size))
+            self.known[buffer] = b.gep(base, [offset], source_etype=I8)
+        yield
+        for buffer in loop.slices:
+            del self.known[buffer]
 
     def _make(self, buffer: Buffer) -> ll.Value:
         program = self.unit.program

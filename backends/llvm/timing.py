@@ -13,6 +13,9 @@ from rlx_py.backends.base import Array, KernelTime
 from rlx_py.backends.llvm.jit import CompiledProgram, new_engine
 from rlx_py.backends.llvm.program import emit_pieces
 from rlx_py.backends.llvm.targets import host
+from rlx_py.ir.kernel import Program
+from rlx_py.ir.node import Location
+from rlx_py.ir.regions import items, part_of
 from rlx_py.passes.cost import bytes_moved, flops
 
 SECONDS = 0.5
@@ -32,8 +35,8 @@ def kernel_times(compiled: CompiledProgram, arrays: dict[str, Array], out: dict[
     program = compiled.program
     engine = new_engine(str(emit_pieces(program, host())), host())
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
-    pieces = [kind(engine.get_function_address(f"piece{n}"))
-              for n in range(len(program.kernels) + 1)]
+    found = pieces_of(program)
+    pieces = [kind(engine.get_function_address(f"piece{n}")) for n in range(len(found) + 1)]
     bound = compiled.step.bind(arrays, out)
     first = {p.name: arrays[p.name].copy() for p in program.updates}
     clock = _clock(compiled.threads)
@@ -49,9 +52,25 @@ def kernel_times(compiled: CompiledProgram, arrays: dict[str, Array], out: dict[
         rounds += 1
     *spent, nothing = least
     return tuple(
-        KernelTime(k.name, max(t - nothing, 0) * 1e-9, k.sources,
-                   flops(alone := replace(program, kernels=(k,))), bytes_moved(alone))
-        for k, t in zip(program.kernels, spent, strict=True))
+        KernelTime(name, max(t - nothing, 0) * 1e-9, sources, flops(alone), bytes_moved(alone))
+        for (name, sources, alone), t in zip(found, spent, strict=True))
+
+
+def pieces_of(program: Program) -> list[tuple[str, tuple[Location, ...], Program]]:
+    """The name, the user's lines and the program of each outermost kernel or region."""
+    found = []
+    for item in items(program):
+        if isinstance(item, int):
+            kernel = program.kernels[item]
+            alone = replace(program, kernels=(kernel,), regions=())
+            found.append((kernel.name, kernel.sources, alone))
+            continue
+        region = item[0]
+        kernels = program.kernels[region.first:region.last]
+        lines = tuple(dict.fromkeys(line for k in kernels for line in k.sources))
+        name = f"{type(region).__name__.lower()}_{kernels[0].name}"
+        found.append((name, lines, part_of(program, region.first, region.last)))
+    return found
 
 
 def _clock(threads: int) -> Callable[[], int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import ExitStack
 
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Expr
 from rlx_py.ir.node import Ask, Chain, Node, Op, register
 from rlx_py.ir.ops.batching import unchanged
+from rlx_py.ir.stored import Emitter, LoopRule
 from rlx_py.ir.types import TensorType, Type
 
 
@@ -32,3 +34,16 @@ def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | No
 # and a kernel that reads it runs after those that compute `after`.
 BARRIER = register(Op("barrier", _infer, eval=lambda x, *after: x, vjp=_vjp, jvp=_jvp,
                       element=_element, batch=unchanged))
+
+
+def _build(node: Node, e: Emitter) -> None:
+    with ExitStack() as loops:
+        index = tuple(loops.enter_context(e.loop(d, independent=True)) for d in node.shape)
+        e.store(index, e.ask(0, index))
+
+
+# in_memory(x) is x, stored: what reads it sees an array, however x is computed. So sums over it
+# have one order.
+IN_MEMORY = register(Op("in_memory", lambda x: x, eval=lambda x: x,
+                        vjp=lambda node, ct, chain: (ct,), jvp=lambda node, ts, chain: ts[0],
+                        kernel=LoopRule(_build), batch=unchanged))
