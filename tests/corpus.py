@@ -102,7 +102,7 @@ def _structure() -> dict[str, Graph]:
         "in_memory": of(IN_MEMORY, x),
         "barrier": of(lambda n, i: BARRIER(n, i), x, idx),
         "scan": of(lambda n: scan(lambda c, a: (e.MUL(c, a), e.TANH(c)), n[0], n)[1], x),
-        "while": of(lambda n: while_loop(lambda c: c.sum() < 100, lambda c: c + c * c, n), x),
+        "while": of(lambda n: while_loop(lambda c: c.sum() < 100, lambda c: c + c * c, n, 9), x),
         "cond": of(lambda n: cond(n.sum() > 0, e.TANH, lambda a: e.MUL(a, n), n), x),
         "checkpoint": of(checkpoint(lambda n: e.TANH(e.MUL(n, n))), x),
         "custom_vjp": of(custom_vjp(e.SIN, lambda n: (e.SIN(n), n),
