@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rlx_py.ir.body import graph_of
 from rlx_py.ir.graph import Graph, State
 from rlx_py.ir.kernel import Buffer, Scope
 from rlx_py.ir.node import Node, leaf, make, project, toposort
@@ -13,7 +14,7 @@ from rlx_py.ir.regions import Loop as LoopRegion
 from rlx_py.ir.regions import Slice
 from rlx_py.ir.stored import BodyEmitter, BodyRule, ContractRule
 from rlx_py.ir.types import bool_
-from rlx_py.passes.region import graph_of, over, placeholders
+from rlx_py.passes.region import over, placeholders
 from rlx_py.passes.scan import Loop, bare_loop, loop_of
 
 SMALL = 64  # elements that are always worth keeping from step to step

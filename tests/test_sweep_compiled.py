@@ -9,9 +9,7 @@ import pytest
 
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import OPS
 from rlx_py.ir.types import DType, bf16, f16, f32, f64
-from rlx_py.passes.decompose import decompose
 from samples import SAMPLES
 from samples.sample import Sample, add_sample
 from sweep import assert_near, fresh, run_compiled, with_gradients
@@ -24,8 +22,6 @@ def groups() -> dict[tuple[str, DType], list[Sample]]:
     """The samples by op and element type: one graph each, because a compilation takes long."""
     found: dict[tuple[str, DType], list[Sample]] = {}
     for s in SAMPLES:
-        if any(n.op is OPS["scan"] for n in decompose(s.graph()).nodes):
-            continue  # loops are not lowered to native code yet
         for dtype in s.dtypes():
             found.setdefault((s.op.name, dtype), []).append(s)
     for (name, dtype), group in found.items():
