@@ -19,15 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReduceRule:
-    """A fold over `axes` of the only input with a monoid.
-
-    combine is add, mul, max, min, or, and. arg: the result is the i64 position (row-major over the
-    reduced axes) of the first extreme element, NaN winning.
-    """
+    """A fold over `axes` of the only input with a monoid: add, mul, max, min, or, and."""
 
     combine: str
     identity: Callable[[DType], Any]
-    arg: bool = False
 
 
 @dataclass(frozen=True)

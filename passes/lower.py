@@ -10,12 +10,10 @@ from rlx_py.ir.graph import Graph
 from rlx_py.ir.index import Var, row_major, substitute
 from rlx_py.ir.kernel import (
     Alloc,
-    Apply,
     Buffer,
     Cast,
     Const,
     Contract,
-    IndexValue,
     Kernel,
     Load,
     Local,
@@ -31,7 +29,6 @@ from rlx_py.ir.node import LEAF, Node
 from rlx_py.ir.ops.constant import CONSTANT
 from rlx_py.ir.regions import Region
 from rlx_py.ir.stored import BodyRule, ContractRule, LoopRule, ReduceRule
-from rlx_py.ir.types import bool_, i64
 from rlx_py.passes.block import Block, Place, domain_vars, open_loops, place, zero
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.fuse import Fusion, Group, Nest, domain, reduce_place
@@ -372,7 +369,7 @@ class RowKernel:
                 for m in nest.members:
                     if m in folds:
                         at = reduce_place(m, place(full))
-                        folds[m].step(self.block.value(m.inputs[0], at), full[m.rank:])
+                        folds[m].step(self.block.value(m.inputs[0], at))
                     else:
                         self._result(m, place(full), self.block.compute(m, place(full)))
             for m, fold in folds.items():
@@ -395,46 +392,19 @@ class Fold:
     def __init__(self, block: Block, node: Node) -> None:
         rule = node.op.kernel
         assert isinstance(rule, ReduceRule)
-        self.block, self.node, self.rule = block, node, rule
-        source = node.inputs[0].dtype
-        self.dtype = source if rule.arg else source.compute
+        self.block, self.node, self.combine = block, node, rule.combine
+        self.dtype = node.inputs[0].dtype.compute
         start = np.asarray(rule.identity(self.dtype)).astype(self.dtype.numpy)[()]
         self.best = block.declare(self.dtype, Const(start, self.dtype))
-        self.index = block.declare(i64, Const(np.int64(0), i64)) if rule.arg else None
 
-    def step(self, value: Value, position: tuple[Var, ...]) -> None:
+    def step(self, value: Value) -> None:
         """Take in one element."""
         if value.dtype is not self.dtype:
             value = self.block.let(Cast(value, self.dtype))
-        if self.index is None:
-            self.block.set(self.best, value, self.rule.combine)
-            return
-        better = self._better(value)
-        flat = row_major(place(position), (v.extent for v in position))
-        here = self.block.fresh(IndexValue(flat, i64))
-        self._choose(self.index, better, here)
-        self._choose(self.best, better, value)
-
-    def _choose(self, local: Local, better: Value, value: Value) -> None:
-        chosen = Apply("select", (better, value, Read(local)), local.dtype)
-        self.block.set(local, self.block.fresh(chosen))
-
-    def _better(self, value: Value) -> Value:
-        """Strictly beyond the best so far, or the first NaN."""
-        best = Read(self.best)
-        beyond = self._test("gt" if self.rule.combine == "max" else "lt", value, best)
-        if not self.dtype.is_float:
-            return beyond
-        first = self._test("and", self._test("ne", value, value), self._test("eq", best, best))
-        return self._test("or", beyond, first)
-
-    def _test(self, op: str, a: Value, b: Value) -> Value:
-        return self.block.fresh(Apply(op, (a, b), bool_))
+        self.block.set(self.best, value, self.combine)
 
     def result(self) -> Value:
         """The folded value in the node's type."""
-        if self.index is not None:
-            return Read(self.index)
         if self.dtype is self.node.dtype:
             return Read(self.best)
         return self.block.let(Cast(Read(self.best), self.node.dtype))

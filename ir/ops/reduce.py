@@ -12,12 +12,13 @@ from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, register
 from rlx_py.ir.ops.batching import over_axes
 from rlx_py.ir.ops.compare import EQ, NE, OR
+from rlx_py.ir.ops.constant import iota
 from rlx_py.ir.ops.cumulative import CUMPROD
 from rlx_py.ir.ops.elementwise import DIV, MUL, SELECT, cast
 from rlx_py.ir.ops.families import NUMERIC, Array, linear, quiet
 from rlx_py.ir.ops.movement import filled, inverse, permuted, reshaped, spread
 from rlx_py.ir.stored import ReduceRule
-from rlx_py.ir.types import DType, TensorType, Type, bool_, i64
+from rlx_py.ir.types import DType, TensorType, Type, bool_, i32, i64
 
 Sizes = tuple[int, ...]
 
@@ -166,16 +167,27 @@ def _positions(x: Array, axes: Sizes, find: Callable[..., Any]) -> Any:
     return find(np.transpose(x, (*kept, *axes)).reshape(*lead, -1), axis=-1)
 
 
-def _position(name: str, combine: str, find: Callable[..., Any],
-              identity: Callable[[DType], Any]) -> Op:
+def _position(name: str, extreme: Op, find: Callable[..., Any]) -> Op:
+
+    def decompose(x: Node, *, axes: Sizes) -> Node:
+        """The least position at which there is the extreme, or a NaN. Both folds run in lanes,
+        which a fold of pairs does not."""
+        size = prod(x.shape[a] for a in axes)
+        # Positions of i64 would halve the lanes beside f32.
+        order = iota((size,), 0, i32 if size < 2**31 else i64)
+        places = spread(reshaped(order, tuple(x.shape[a] for a in axes)), x.shape, axes)
+        where = OR(EQ(x, widened(extreme(x, axes=axes), x, axes)), NE(x, x))
+        found = SELECT(where, places, filled(max(size - 1, 0), places.tensor))
+        return cast(REDUCE_MIN(found, axes=axes), i64)
+
     return register(Op(
         name, reduced(name, NUMERIC, empty=False, result=i64),
-        quiet(lambda x, *, axes: _positions(x, axes, find)),
-        kernel=ReduceRule(combine, identity, arg=True), batch=over_axes, differentiable=False))
+        quiet(lambda x, *, axes: _positions(x, axes, find)), decompose=decompose,
+        batch=over_axes, differentiable=False))
 
 
-ARGMAX = _position("argmax", "max", np.argmax, lowest)
-ARGMIN = _position("argmin", "min", np.argmin, highest)
+ARGMAX = _position("argmax", REDUCE_MAX, np.argmax)
+ARGMIN = _position("argmin", REDUCE_MIN, np.argmin)
 
 # ---- logic -----------------------------------------------------------------------------------
 
