@@ -64,9 +64,22 @@ def compilations() -> Iterator[Compilation]:
     for classes in (50, 50_000):
         yield Compilation(f"cross-entropy {classes}", ((64, classes),),
                           lambda x, y: rlx.softmax_cross_entropy(x, y).mean(), entropy, ((64,),))
+    for steps in (20, 100, 300):
+        yield Compilation(f"chain of {steps} steps", ((8, 16), (16, 16)),
+                          chain(rlx.tanh, steps),
+                          lambda j, steps=steps: chain(j.numpy.tanh, steps))  # type: ignore[misc]
     for size in (1000, 1_000_000):
         yield Compilation(f"sort {size}", ((size,),), rlx.sort, lambda j: j.numpy.sort,
                           gradient=False)
+
+
+def chain(tanh: Callable[[Any], Any], steps: int) -> Callable[..., Any]:
+    """So many steps x ← tanh(x·w + x) one by one, without a loop."""
+    def function(x: Any, w: Any) -> Any:
+        for _ in range(steps):
+            x = tanh(x @ w + x)
+        return x.sum()
+    return function
 
 
 def rlx_graph(row: Compilation) -> rlx.Graph:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlx_py.ir.kernel import Local
 
 _SERIALS = count()
+AFTER_VARS = 1 << 62
 
 
 class Var:
@@ -153,10 +154,10 @@ def as_index(value: Index | Atom | int) -> Index:
     return Index(value) if isinstance(value, int) else Index(0, ((value, 1),))
 
 
-def _order(atom: Atom) -> tuple[int, str]:
-    if isinstance(atom, Var):
-        return (0, f"{atom.serial:012d}")
-    return (1, repr(atom))
+def _order(term: tuple[Atom, int]) -> tuple[int, str]:
+    """Variables in the order they were made, then the others."""
+    atom = term[0]
+    return (atom.serial, "") if type(atom) is Var else (AFTER_VARS, repr(atom))
 
 
 def linear(const: int, terms: Iterable[tuple[Atom, int]]) -> Index:
@@ -164,14 +165,15 @@ def linear(const: int, terms: Iterable[tuple[Atom, int]]) -> Index:
     sums: dict[Atom, int] = {}
     for atom, coefficient in terms:
         sums[atom] = sums.get(atom, 0) + coefficient
-    for atom in [a for a in sums if isinstance(a, Remainder)]:
+    for atom in [a for a in sums if type(a) is Remainder]:
         coefficient = sums[atom]
-        assert isinstance(atom, Remainder)
         whole = quotient_atom(atom.of, atom.by)
         if coefficient and sums.get(whole) == coefficient * atom.by:
             del sums[atom], sums[whole]
             return Index(const, tuple(sums.items())) + atom.of * coefficient
-    kept = sorted(((a, c) for a, c in sums.items() if c), key=lambda t: _order(t[0]))
+    kept = [t for t in sums.items() if t[1]]
+    if len(kept) > 1:
+        kept.sort(key=_order)
     return Index(const, tuple(kept))
 
 

@@ -409,6 +409,9 @@ class Program:
 
 def children(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """The bodies inside a statement."""
+    kind = type(stmt)
+    if kind is Let or kind is Store:  # most are: asked first, for compile time
+        return ()
     if isinstance(stmt, For | While | If):
         return (stmt.body,)
     if isinstance(stmt, Contract):

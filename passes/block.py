@@ -128,12 +128,13 @@ class Block:
             return flat
         if self._reads_accumulator(flat):
             return self.fresh(flat)
-        scope = self.scopes[self._depth(flat)]
+        depth = self._depth(flat)
+        scope = self.scopes[depth]
         known = scope.exprs.get(flat)
         if known is not None:
             return known
         local = Local(flat.dtype)
-        self.depths[local] = self._depth(flat)
+        self.depths[local] = depth
         scope.body.append(Let(local, flat))
         scope.exprs[flat] = value = Read(local)
         return value

@@ -119,10 +119,11 @@ def _aligned(size: int) -> int:
 def _buffers(body: Iterable[Stmt]) -> list[Buffer]:
     found: list[Buffer] = []
     for s in walk(body):
-        if isinstance(s, Store | Alloc):
+        if isinstance(s, Let):
+            if isinstance(s.expr, Load):
+                found.append(s.expr.buffer)
+        elif isinstance(s, Store | Alloc):
             found.append(s.buffer)
-        elif isinstance(s, Let) and isinstance(s.expr, Load):
-            found.append(s.expr.buffer)
         elif isinstance(s, Tile):
             found += [s.a.buffer, s.b.buffer, s.out.buffer]
         elif isinstance(s, Call):
@@ -141,19 +142,20 @@ def overwrites(kernel: Kernel, old: Buffer, new: Buffer) -> bool:
     while stack:
         body, here = stack.pop()
         for s in body:
-            if isinstance(s, For):
+            if isinstance(s, Let):
+                if isinstance(s.expr, Load) and s.expr.buffer in (old, new):
+                    if written and s.expr.buffer is old:
+                        return False
+                    found.append((here, s.expr.index))
+            elif isinstance(s, For):
                 bodies += 1
                 stack.append((s.body, bodies))
-            elif isinstance(s, Let) and isinstance(s.expr, Load) and s.expr.buffer in (old, new):
-                if written and s.expr.buffer is old:
-                    return False
-                found.append((here, s.expr.index))
             elif isinstance(s, Store) and s.buffer in (old, new):
                 if s.buffer is old or s.combine:
                     return False
                 written = True
                 found.append((here, s.index))
-            elif not isinstance(s, Let | Store) and {old, new} & set(_buffers((s,))):
+            elif not isinstance(s, Store) and {old, new} & set(_buffers((s,))):
                 return False
     return len(set(found)) == 1
 

@@ -11,6 +11,7 @@ from rlx_py.ir.node import LEAF, PROJECT, TUPLE, Node
 from rlx_py.ir.ops.constant import CONSTANT
 from rlx_py.ir.ops.movement import RESHAPE, SLICE
 from rlx_py.ir.stored import BodyRule, ContractRule, LoopRule, kernel_of
+from rlx_py.ir.types import TupleType
 from rlx_py.passes.block import Place, domain_vars, place
 
 SHARED_COST = 8  # scalar operations from which a value used twice is stored
@@ -51,6 +52,10 @@ class Storage:
         for n in self.nodes:
             for i in dict.fromkeys(n.inputs):
                 self.users[i].append(n)
+        self.last: dict[Node, Node] = {}
+        for n in reversed(self.nodes):
+            follower = self._follower(n)
+            self.last[n] = n if follower is None else self.last[follower]
         self.stored: set[Node] = set()
         self.inline_cost: dict[Node, int] = {}
         self._choose_stored()
@@ -83,7 +88,8 @@ class Storage:
             if kernel_of(n) is not None or n in self.roots or self._worth_storing(n):
                 self.stored.add(n)
             if isinstance(n.op.kernel, ContractRule):
-                self.stored.add(self._sink(n))
+                # Of the nodes that follow one by one the last: storing it spares the plain product.
+                self.stored.add(self.last[n])
 
     def _store_whole(self, node: Node) -> None:
         """Store what a node is a contiguous part of."""
@@ -92,16 +98,15 @@ class Storage:
         if not inline_scalar(node):
             self.stored.add(node)
 
-    def _sink(self, contract: Node) -> Node:
-        """The last of the element-wise nodes that follow a contract one by one, each the only user:
-        storing it spares the plain product."""
-        node = contract
-        while len(self.users[node]) == 1 and node not in self.roots:
-            (user,) = self.users[node]
-            if user.op.element is None or user.size != node.size or user.op is PROJECT:
-                break
-            node = user
-        return node
+    def _follower(self, node: Node) -> Node | None:
+        """The element-wise node of the same size that is the only user of a node."""
+        users = self.users[node]
+        if len(users) != 1 or node in self.roots or isinstance(node.type, TupleType):
+            return None
+        (user,) = users
+        if user.op.element is None or user.op is PROJECT or user.size != node.size:
+            return None
+        return user
 
     def _worth_storing(self, node: Node) -> bool:
         cost = node.op.cost + sum(

@@ -248,10 +248,9 @@ def _apart(program: Program, kernel: Kernel, shared: list[Buffer]) -> tuple[bool
         a, b = program.offsets.get(x, 0), program.offsets.get(y, 0)
         return a < b + y.nbytes and b < a + x.nbytes
 
-    return tuple(
-        not any(overlap(x, y) and (x in written or y in written) for y in shared)
-        for x in shared
-    )
+    stored = [y for y in shared if y in written]
+    return tuple(not any(overlap(x, y) for y in (shared if x in written else stored))
+                 for x in shared)
 
 
 def _written(body: tuple[Stmt, ...]) -> set[Buffer]:
