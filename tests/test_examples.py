@@ -19,6 +19,7 @@ ARGUMENTS = {
     "tape.py": ["--steps", "40"],
     "maml.py": ["--sine-steps", "200", "--digit-steps", "150"],
     "mixed_precision.py": ["--epochs", "4"],
+    "newton.py": ["--steps", "10"],
 }
 PRINTS = {
     "char_gpt.py": ["bytes of weights saved", "--- after"],
@@ -35,6 +36,7 @@ PRINTS = {
     "linear_regression.py": ["largest difference"],
     "linearize.py": ["6 residuals", "6 runs of the function, 54 products"],
     "maml.py": ["after 0, 1, 5 and 10 steps", "±"],
+    "newton.py": ["training accuracy"],
     "mixed_precision.py": ["f32: loss", "bf16: loss", "steps skipped, loss scale"],
     "profile.py": ["kernels\n", "GFLOP/s", "profile.py:", "% of ", "  line "],
     "per_sample_gradients.py": ["64 gradients in one call", "are cut to"],
@@ -47,6 +49,11 @@ PRINTS = {
 }
 # The first group of each pattern, and between what its numbers lie.
 BOUNDS: dict[str, list[tuple[str, float, float]]] = {
+    "newton.py": [
+        (r"regression: loss .*, gradient (\S+) after \d+ steps and", 0, 1e-9),
+        (r"regression: loss .*, gradient (\S+) after \d+ steps of gradient descent", 1e-3, 1),
+        (r"network: loss (\S+),.* steps and", 0, 0.16),
+    ],
     "char_gpt.py": [
         (r"held-out text: (\S+) bits a letter by frequency", 4.3, 5),
         (r"held-out text: (\S+) bits a letter by the network", 2, 4),
