@@ -40,7 +40,7 @@ from rlx_py.passes.storage import inline_scalar
 
 def primitive(graph: Graph) -> Graph:
     """What `lower` takes, without a pass that may be left out."""
-    return prune(decompose(graph))
+    return decompose(prune(decompose(graph)))
 
 
 def lower(graph: Graph, bodies: Callable[[Graph], Graph] = primitive) -> Program:

@@ -35,6 +35,8 @@ def program_for(graph: Graph, target: Target, *, fast_math: bool = False) -> Pro
         ("decompose", decompose),
         ("simplify", partial(simplify, fast_math=fast_math)),
         ("prune", prune),
+        ("decompose", decompose),
+        ("simplify", partial(simplify, fast_math=fast_math)),
     ))
     scheduled = once_each(lower(primitive(graph), primitive), partial(run_steps, steps=(
         ("schedule", partial(schedule, target=CpuTarget(target.vector_bytes))),
