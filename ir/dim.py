@@ -124,8 +124,10 @@ class Dim:
         return self // other, self % other
 
     def __pow__(self, other: Any) -> Any:
-        if not isinstance(other, int) or not 0 <= other <= MOST_DEGREE:
-            raise ShapeError(f"({self})**{other!r} is no size")
+        if not isinstance(other, int):
+            return _with(other, self._fraction, f"{self} **")
+        if not 0 <= other <= MOST_DEGREE:
+            raise ShapeError(f"({self})**{other} is no size")
         power: Size = 1
         for _ in range(other):
             power = self * power
@@ -135,8 +137,8 @@ class Dim:
         return _with(other, self._fraction, f"{self} /")
 
     def _fraction(self, other: Size) -> Any:
-        raise ArgumentError(f"the size {self} and {other} have no fraction; divide nodes by their "
-                            "values, or use //")
+        raise Undecided(f"the size {self} and {other} have no fraction while the graph is built; "
+                        "divide a node, or use //")
 
     __radd__, __rmul__, __rtruediv__ = __add__, __mul__, __truediv__
 
@@ -182,8 +184,10 @@ def _with(other: Any, function: Callable[[Size], Any], what: str) -> Any:
     if isinstance(other, np.integer | bool):
         return function(int(other))
     if isinstance(other, float | complex | np.generic | str):
-        raise ArgumentError(f"{what} {other!r}: a size takes integers and sizes; to compute with "
-                            "its value, combine it with a node")
+        raise Undecided(f"{what} {other!r}: the size has no number while the graph is built; to "
+                        "compute with its value, combine it with a node")
+    if isinstance(other, np.ndarray):
+        raise Undecided(f"{what} an array of numbers: the size has none while the graph is built")
     return NotImplemented
 
 

@@ -153,6 +153,41 @@ def test_a_type_shows_its_names() -> None:
     assert str(rlx.concatenate([x, x[:1]]).type) == "f32[B+1,4]"
 
 
+# ---- cutting and joining -----------------------------------------------------------------------
+
+CUTS: dict[str, Callable[[Any, Any], Any]] = {
+    "first": lambda x, b: x[:1], "rest": lambda x, b: x[1:], "last": lambda x, b: x[-1],
+    "but_last": lambda x, b: x[:-1], "reversed": lambda x, b: x[::-1], "even": lambda x, b: x[::2],
+    "before": lambda x, b: x[:b - 1], "shifted": lambda x, b: rlx.roll(x, 1, 0),
+    "differences": lambda x, b: x[1:] - x[:-1],
+    "ends": lambda x, b: rlx.take(x, np.array([0, -1]), 0),
+    "joined": lambda x, b: rlx.concatenate([x[1:], x, x[:1]]),
+    "parts": lambda x, b: rlx.split(rlx.concatenate([x, x]), 2)[1],
+    "halves": lambda x, b: (lambda p: p[0] * p[1])(rlx.split(x.reshape((2 * b, 2)), [b])),
+    "framed": lambda x, b: rlx.pad(x, 1), "repeated": lambda x, b: rlx.repeat(x, 2, 0),
+    "tiled": lambda x, b: rlx.tile(x, (b, 1)), "triangle": lambda x, b: rlx.tril(x @ x.T),
+    "positions": lambda x, b: x + rlx.arange(b, dtype=rlx.f32)[:, None] / b,
+    "identity": lambda x, b: rlx.eye(b) @ x, "windows": lambda x, b: rlx.nn.im2col(
+        x.reshape((b, 1, 2, 2)), 2, padding=1),
+    "pooled": lambda x, b: rlx.nn.max_pool1d(x.reshape((1, 1, 4 * b)), 2),
+    "spread": lambda x, b: x.std(0) + x.var(1).sum() / b, "masked": lambda x, b: rlx.where(
+        rlx.iota((b, 4)) < b - 1, x, 0.0)}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_cuts_have_derivatives_at_every_size(name: str) -> None:
+    def graph(b: Any) -> rlx.Graph:
+        g = rlx.Graph(name)
+        g.output("y", (CUTS[name](rlx.sin(g.input("x", (b, 4))), b) ** 2).sum())
+        return rlx.value_and_grad(g, "y", "x")
+
+    exe = rlx.compile(graph(B))
+    for n in (1, 2, 3, 8):
+        expected = rlx.evaluate(graph(n), {"x": rows(n, 4)})
+        same_bits(rlx.evaluate(graph(B), {"x": rows(n, 4)}), expected)
+        assert_near(dict(exe(x=rows(n, 4))), expected)
+
+
 # ---- training ----------------------------------------------------------------------------------
 
 

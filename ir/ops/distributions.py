@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, DTypeError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Node, require_float
@@ -253,7 +254,7 @@ def permutation(key: Any, x: Any, axis: int = 0) -> Node:
 
     Sorted by random words, as often as makes equal words unlikely to matter.
     """
-    if isinstance(x, int) and not isinstance(x, bool):
+    if isinstance(x, int | Dim) and not isinstance(x, bool):
         node, at = iota((x,), 0, i64), 0
     else:
         node = as_node(x)

@@ -21,7 +21,7 @@ from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.index import TAKE_ALONG
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import reshaped, sliced, spread
-from rlx_py.ir.ops.operand import operands
+from rlx_py.ir.ops.operand import operands, ratio
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.ops.shaping import concatenate
@@ -51,7 +51,7 @@ def _infer(x: TensorType, grid: TensorType, *, mode: str, padding: str, align_co
 
 def _unnormalised(g: Node, size: int, align_corners: bool) -> Node:
     """−1 … 1 as positions: of the outermost centres, or of the outer edges."""
-    return (g + 1) * ((size - 1) / 2) if align_corners else ((g + 1) * size - 1) * 0.5
+    return (g + 1) * ratio(size - 1, 2, g.dtype) if align_corners else ((g + 1) * size - 1) * 0.5
 
 
 def _reflected(at: Node, low: float, span: float) -> Node:

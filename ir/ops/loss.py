@@ -25,7 +25,7 @@ from rlx_py.ir.ops.elementwise import (
 from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled, permuted, reshaped, spread
-from rlx_py.ir.ops.operand import as_node, convert, operands, together
+from rlx_py.ir.ops.operand import as_node, convert, operands, ratio, together
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM, widened
 from rlx_py.ir.ops.softmax import normalised, row_sum, shifted_exponentials
@@ -91,7 +91,7 @@ def _hard(logits: Node, labels: Node, *, smoothing: float, ignore: int | None) -
     behind = m - REDUCE_SUM(own, axes=(axis,))
     loss = LOG(sums) + (behind * (1 - smoothing) if smoothing else behind)
     if smoothing:
-        loss = loss - REDUCE_SUM(z, axes=(axis,)) * (smoothing / logits.shape[axis])
+        loss = loss - REDUCE_SUM(z, axes=(axis,)) * ratio(smoothing, logits.shape[axis], z.dtype)
     if ignore is None:
         return loss
     return SELECT(ignored(labels, ignore), filled(0, loss.tensor), loss)
@@ -105,7 +105,7 @@ def _hard_backward(dloss: Node, logits: Node, labels: Node, *, smoothing: float,
     _, e, sums, _ = shifted_exponentials(logits, axis)
     p = normalised(e, sums, axis)
     if smoothing:
-        p = p - smoothing / logits.shape[axis]
+        p = p - ratio(smoothing, logits.shape[axis], p.dtype)
     p = SELECT(hits(logits, labels), p - (1 - smoothing), p)
     found = p * widened(dloss, logits, (axis,))
     if ignore is None:
@@ -147,7 +147,8 @@ def _infer_soft_backward(dloss: TensorType, logits: TensorType, labels: TensorTy
 def _smoothed(labels: Node, smoothing: float) -> Node:
     if not smoothing:
         return labels
-    return labels * (1 - smoothing) + smoothing / labels.shape[-1]
+    smooth: Node = labels * (1 - smoothing) + ratio(smoothing, labels.shape[-1], labels.dtype)
+    return smooth
 
 
 @in_compute_type
@@ -245,8 +246,8 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, ignore_index: int
         own = SELECT(hits(x, q), scale, filled(0, x.tensor))
         # The weights of a row that is ignored are 0, so its loss and gradient are.
         skipped = widened(ignored(q, ignore_index), x, (x.rank - 1,))
-        rows = SELECT(skipped, filled(0, x.tensor),
-                      own * (1 - label_smoothing) + scale * (label_smoothing / x.shape[-1]))
+        each = ratio(label_smoothing, x.shape[-1], scale.dtype)
+        rows = SELECT(skipped, filled(0, x.tensor), own * (1 - label_smoothing) + scale * each)
         loss = softmax_cross_entropy(x, rows)
         counted = REDUCE_SUM(convert(own, x.dtype.compute), axes=(x.rank - 1,))
     if reduction != "mean":

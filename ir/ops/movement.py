@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.dim import larger
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.index import ZERO, Index, row_major, unravel
 from rlx_py.ir.kernel import Expr
@@ -204,7 +205,7 @@ SLICE = linear("slice", _infer_slice, _eval_slice, _slice_transpose, element=_sl
 def sliced(node: Node, start: Sizes, stop: Sizes, step: Sizes) -> Node:
     """SLICE, or the node itself where it takes everything."""
     whole = node.rank == 0 or (
-        not any(start) and stop == node.shape and all(s == 1 for s in step))
+        all(a == 0 for a in start) and stop == node.shape and all(s == 1 for s in step))
     return node if whole else SLICE(node, start=start, stop=stop, step=step)
 
 
@@ -212,7 +213,7 @@ def sliced(node: Node, start: Sizes, stop: Sizes, step: Sizes) -> Node:
 
 
 def _dilated(size: int, interior: int) -> int:
-    return size + max(size - 1, 0) * interior
+    return size + max(size - 1, 0) * interior if interior else size
 
 
 def _infer_pad(x: TensorType, value: TensorType, *, low: Sizes, high: Sizes,
@@ -266,9 +267,9 @@ def _pad_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
     x, value = node.inputs
     low, high, interior = (node.attrs[k] for k in ("low", "high", "interior"))
     zero = constant(0, ct.dtype)
-    back = padded(ct, zero, tuple(max(-a, 0) for a in low), tuple(max(-b, 0) for b in high),
+    back = padded(ct, zero, tuple(larger(-a, 0) for a in low), tuple(larger(-b, 0) for b in high),
                   (0,) * x.rank)
-    start = tuple(max(a, 0) for a in low)
+    start = tuple(larger(a, 0) for a in low)
     stop = tuple(a + d for a, d in zip(start, map(_dilated, x.shape, interior), strict=True))
     dx = sliced(back, start, stop, tuple(i + 1 for i in interior))
     if not value.op.differentiable:
@@ -305,7 +306,7 @@ PAD = register(Op("pad", _infer_pad, _eval_pad, _pad_vjp, _pad_jvp, element=_pad
 
 def padded(node: Node, value: Node, low: Sizes, high: Sizes, interior: Sizes) -> Node:
     """PAD, or the node itself where nothing is added."""
-    if not any((*low, *high, *interior)):
+    if all(v == 0 for v in (*low, *high, *interior)):
         return node
     return PAD(node, value, low=low, high=high, interior=interior)
 

@@ -60,6 +60,13 @@ def operands(*values: Any) -> list[Node]:
     return [convert(as_node(v, common), common) for v in values]
 
 
+def ratio(a: Any, b: Any, dtype: DType) -> Any:
+    """a/b: a number, or where one is a size of a dynamic graph, a scalar node."""
+    if isinstance(a, Dim) or isinstance(b, Dim):
+        return constant(a, dtype) / constant(b, dtype)
+    return a / b
+
+
 def convert(node: Node, dtype: DType) -> Node:
     """The node in another element type; itself where it has it."""
     return node if node.dtype is dtype else cast(node, dtype)

@@ -49,7 +49,8 @@ def _check_line(length: int, size: int, stride: int, low: int, high: int, dilati
     early = np.array(starts if dilation > length else starts[:1], np.int64)
     first = early + -(early // dilation) * dilation
     late = (count - 1) * stride - low >= length
-    if late or np.any((first > early + dilation * (size - 1)) | (first >= length)):
+    if (late or np.any(first > early + dilation * (size - 1))
+            or int(first.max(initial=-1)) >= length):
         raise ShapeError(f"padding ({low}, {high}) leaves a window of {size} taps (stride {stride},"
                          f" dilation {dilation}) without an element of the {length}")
     return count

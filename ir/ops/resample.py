@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import floor, isfinite
+from math import isfinite
 from typing import Any, TypedDict, Unpack
 
 from rlx_py.ir.dim import surely_less
@@ -242,7 +242,8 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
         sizes = per_axis("size", size, rank, 1)
     else:
         given = _scales(scale_factor, rank)
-        sizes = tuple(floor(n * s) for n, s in zip(x.shape[2:], given, strict=True))
+        sizes = tuple(n * s.numerator // s.denominator
+                      for n, s in zip(x.shape[2:], given, strict=True))
         scales = scales if recompute_scale_factor else [*given]
     if kind == "area":
         return ADAPTIVE_AVG_POOL(x, output=sizes)
