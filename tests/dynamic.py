@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -48,13 +49,13 @@ def with_leading_size(sample: Sample) -> tuple[Graph, int] | RLXError | None:
     numbers = [v for v in sample.attrs.values() if type(v) is int and v > 0 and n % v == 0]
     least = min(a.shape[0] for a in leading.values())
     same = [i for i, a in leading.items() if a.shape[0] == n]
-    shared = {i: (B, *arrays[i].shape[1:]) for i in same}
-    alike = {i: s for i, s in shared.items() if arrays[i].ndim == arrays[0].ndim}
+    shared = [{i: (B, *arrays[i].shape[1:]) for i in (0, *others)}
+              for count in range(len(same) - 1, -1, -1) for others in combinations(same[1:], count)]
     multiples = {i: (a.shape[0] // least * B, *a.shape[1:]) for i, a in leading.items()
                  if a.shape[0] % least == 0}
     attrs = _with_first(sample.attrs, n)
     ways = [(shapes, a, n) for a in ([attrs, sample.attrs] if attrs != sample.attrs else [attrs])
-            for shapes in (shared, alike, {0: shared[0]})]
+            for shapes in shared]
     return _first(sample, arrays, [
         *ways, (multiples, sample.attrs, least),
         *(({i: (n // v * B, *arrays[i].shape[1:]) for i in same}, _with_numbers(sample.attrs, v), v)

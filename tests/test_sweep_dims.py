@@ -20,7 +20,7 @@ from rlx_py.passes.jvp import jvp
 from rlx_py.passes.vjp import vjp
 from samples import SAMPLES
 from samples.sample import Sample
-from sweep import Arrays, float_inputs, fresh, same_bits
+from sweep import Arrays, assert_near, float_inputs, fresh, same_bits
 
 # Samples whose first axis can't be of any size, and why. All others must build and be right.
 FIXED: dict[str, str] = {
@@ -61,7 +61,7 @@ def derivatives(g: Graph, differentiable: bool) -> Iterator[Callable[[Graph], Gr
 
 
 def check(dynamic: Graph, static: Graph, n: int, feed: Arrays, differentiable: bool) -> None:
-    """Equal bits at size n, of values and of both derivatives."""
+    """Equal bits at a size n > 1, of values and of both derivatives."""
     rng = np.random.default_rng(0)
     for derive in derivatives(static, differentiable):
         wanted = derive(static)
@@ -71,7 +71,8 @@ def check(dynamic: Graph, static: Graph, n: int, feed: Arrays, differentiable: b
         expected = evaluate(wanted, given)
         got = evaluate(bound, given)
         assert list(got) == list(expected)
-        same_bits(got, expected)
+        # Axes of size 1 are simplified away where they are known, which may reorder sums.
+        (assert_near if n == 1 else same_bits)(got, expected)
 
 
 def known(table: dict[str, str], name: str) -> bool:
