@@ -4,13 +4,13 @@ with one decay a head share.
     S_t = exp(a_t) S_{t−1} + w_t Σ_r x_{t,r} k_{t,r}ᵀ
     y_{t,r} = exp(a_t) S_{t−1} q_{t,r} + c_t Σ_s (q_{t,r}·k_{t,s}) x_{t,s}
 
-With w = c that is S_t q_t. Time is the first axis: a, w, c [L, B, G, H], x [L, B, G, H, R, P], and k,
-q [L, B, G, R, N], which the H heads of a group share; S [B, G, H, P, N].
+With w = c that is S_t q_t. Time is the first axis: a, w, c [L, B, G, H], x [L, B, G, H, R, P], and
+k, q [L, B, G, R, N], which the H heads of a group share; S [B, G, H, P, N].
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from rlx_py.ir.node import Node
@@ -32,10 +32,6 @@ class Outer:
     x: Node
     k: Node
     q: Node
-
-    def nodes(self) -> tuple[Node, ...]:
-        """All of them, in order."""
-        return tuple(getattr(self, f.name) for f in fields(self))
 
 
 def swapped(x: Node) -> Node:

@@ -1,4 +1,4 @@
-"""State-space models against loops in NumPy, written from their formulas; orders, vmap, bad input."""
+"""State-space models against loops in NumPy, written from their formulas; orders, vmap, errors."""
 
 from __future__ import annotations
 

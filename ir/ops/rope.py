@@ -38,16 +38,15 @@ def _infer(x: TensorType, cos: TensorType, sin: TensorType, *, axis: int, style:
     return x
 
 
-class _Pairs:
-    """The rotated features of x as pairs: an axis of 2 before (neox) or behind (gptj) an axis that
-    counts the pairs."""
+class Pairs:
+    """The first features of x, which rotate, as pairs: an axis of 2 before (neox) or behind (gptj)
+    an axis that counts the pairs. Angles lie along some axes of x and count the pairs last."""
 
-    def __init__(self, x: Node, pairs: int, axis: int, style: str) -> None:
-        self.lead, self.pairs, self.axis = x.shape[:-1], pairs, axis
+    def __init__(self, x: Node, pairs: int, axes: tuple[int, ...], style: str) -> None:
+        self.lead, self.pairs = x.shape[:-1], pairs
         self.two = x.rank - 1 + (style == "gptj")
         self.shape = (*self.lead, *((2, pairs) if style == "neox" else (pairs, 2)))
-        # Of cos and sin: their positions and pairs.
-        self.table = (axis, x.rank - (style == "gptj"))
+        self.table = (*axes, x.rank - (style == "gptj"))
 
     def apart(self, x: Node) -> Node:
         """The features that rotate, as pairs."""
@@ -76,20 +75,21 @@ class _Pairs:
         first = iota(self.shape, self.two)
         return SELECT(EQ(first, fill(first, 0)), NEG(other), other)
 
+    def turned(self, x: Node, cos: Node, sin: Node) -> Node:
+        """(a, b) of a pair as (a·cos − b·sin, b·cos + a·sin)."""
+        pairs = self.apart(x)
+        return self.together(pairs * self.along(cos) + self.crossed(pairs) * self.along(sin), x)
+
 
 @in_compute_type
 def _rope(x: Node, cos: Node, sin: Node, *, axis: int, style: str) -> Node:
-    """(a, b) of a pair becomes (a·cos − b·sin, b·cos + a·sin)."""
-    layout = _Pairs(x, cos.shape[1], axis, style)
-    pairs = layout.apart(x)
-    turned = pairs * layout.along(cos) + layout.crossed(pairs) * layout.along(sin)
-    return layout.together(turned, x)
+    return Pairs(x, cos.shape[1], (axis,), style).turned(x, cos, sin)
 
 
 @in_compute_type
 def _table_gradients(dy: Node, x: Node, *, axis: int, style: str, pairs: int
                      ) -> tuple[Node, Node]:
-    layout = _Pairs(x, pairs, axis, style)
+    layout = Pairs(x, pairs, (axis,), style)
     ct, p = layout.apart(dy), layout.apart(x)
     return layout.summed(ct * p), layout.summed(ct * layout.crossed(p))
 

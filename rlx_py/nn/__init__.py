@@ -106,6 +106,9 @@ from rlx_py.ir.ops.resample import interpolate, upsample
 from rlx_py.ir.ops.rope import rope
 from rlx_py.ir.ops.softmax import log_softmax, softmax, softmin
 from rlx_py.passes.delta_net import gated_delta_net
+from rlx_py.passes.mamba3_inputs import Mamba3Inputs, mamba3_preprocess
+from rlx_py.passes.mamba3_mimo import mamba3_mimo
+from rlx_py.passes.mamba3_siso import mamba3_siso
 from rlx_py.passes.recurrent_layers import (
     gru,
     gru_cell,
@@ -123,22 +126,23 @@ from rlx_py.passes.recurrent_layers import (
 from rlx_py.passes.ssm import mamba2_ssd, selective_scan
 
 __all__ = [
-    "ExpertPlan", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-    "adaptive_max_pool1d", "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d",
-    "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d", "adaptive_max_pool3d_with_indices",
-    "attention", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "batch_norm_statistics",
-    "batch_norm_with_state", "binary_cross_entropy", "binary_cross_entropy_with_logits", "bmm",
-    "bmm_nt", "bmm_tn", "celu", "channel_norm", "col2im", "conv1d", "conv2d", "conv3d",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
-    "cosine_similarity", "cross_entropy", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu",
-    "embedding", "expert_plan", "fake_quantize", "fake_quantize_lsq", "flash_attention",
-    "flow_euler_step", "flow_linear_state", "flow_linear_velocity", "flow_masked_mse", "fold",
-    "gated_delta_net", "gaussian_nll_loss", "gelu", "glu", "grid_sample", "group_norm",
-    "grouped_gemm_m", "grouped_linear_m", "gru", "gru_cell", "gru_scan", "gru_step", "hardshrink",
-    "hardsigmoid", "hardswish", "hardtanh", "hinge_embedding_loss", "hinge_loss", "huber_loss",
-    "im2col", "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm", "layer_norm2d",
-    "leaky_relu", "linear", "log_softmax", "logsigmoid", "lstm", "lstm_cell", "lstm_scan",
-    "lstm_step", "mamba2_ssd", "margin_ranking_loss", "masked_cross_entropy", "max_pool1d",
+    "ExpertPlan", "Mamba3Inputs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool1d_with_indices",
+    "adaptive_max_pool2d", "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d",
+    "adaptive_max_pool3d_with_indices", "attention", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "batch_norm", "batch_norm_statistics", "batch_norm_with_state", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "bmm", "bmm_nt", "bmm_tn", "celu", "channel_norm", "col2im",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "dropout", "dropout1d",
+    "dropout2d", "dropout3d", "elu", "embedding", "expert_plan", "fake_quantize",
+    "fake_quantize_lsq", "flash_attention", "flow_euler_step", "flow_linear_state",
+    "flow_linear_velocity", "flow_masked_mse", "fold", "gated_delta_net", "gaussian_nll_loss",
+    "gelu", "glu", "grid_sample", "group_norm", "grouped_gemm_m", "grouped_linear_m", "gru",
+    "gru_cell", "gru_scan", "gru_step", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "hinge_embedding_loss", "hinge_loss", "huber_loss", "im2col", "instance_norm", "interpolate",
+    "kl_div", "l1_loss", "layer_norm", "layer_norm2d", "leaky_relu", "linear", "log_softmax",
+    "logsigmoid", "lstm", "lstm_cell", "lstm_scan", "lstm_step", "mamba2_ssd", "mamba3_mimo",
+    "mamba3_preprocess", "mamba3_siso", "margin_ranking_loss", "masked_cross_entropy", "max_pool1d",
     "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices", "max_pool3d",
     "max_pool3d_with_indices", "merge_heads", "mish", "moe_combine", "moe_gather",
     "moe_route_weights", "mse_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss",

@@ -9,6 +9,7 @@ from samples import (
     experts,
     folds,
     layers,
+    mamba3,
     matrices,
     movement,
     norms,
@@ -26,7 +27,8 @@ SAMPLES: tuple[Sample, ...] = (
     *elementwise.SAMPLES, *movement.SAMPLES, *folds.SAMPLES, *positions.SAMPLES, *layers.SAMPLES,
     *norms.SAMPLES, *orders.SAMPLES, *matrices.SAMPLES, *random.SAMPLES, *attention.SAMPLES,
     *activations.SAMPLES, *experts.SAMPLES, *resampling.SAMPLES,
-    *recurrent.SAMPLES, *regions.SAMPLES, *state_spaces.SAMPLES)
+    *recurrent.SAMPLES, *regions.SAMPLES, *state_spaces.SAMPLES,
+    *mamba3.SAMPLES)
 
 # Ops that are no computation of their own, and where they are tested.
 EXEMPT = {
