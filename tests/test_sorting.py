@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rlx_py as rlx
+from rlx_py.ir.ops.network import passes
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(4)
@@ -36,7 +37,8 @@ def mixed(shape: Any, dtype: Any, seed: int = 0) -> Array:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape,axis", [((200,), 0), ((3, 140), 1), ((140, 3), 0), ((2, 9, 5), 1)])
+@pytest.mark.parametrize("shape,axis", [((200,), 0), ((3, 140), 1), ((140, 3), 0), ((2, 9, 5), 1),
+                                        ((19, 21), 1), ((3, 33, 5), 1)])
 def test_order_of_every_type(dtype: Any, shape: Any, axis: int) -> None:
     x = mixed(shape, dtype)
     wide = x.astype(np.float64) if dtype.is_float else x.astype(np.int64)
@@ -49,6 +51,44 @@ def test_order_of_every_type(dtype: Any, shape: Any, axis: int) -> None:
         top = np.nanmax(np.where(np.isinf(wide), 0, np.abs(wide))) + 2
         wide = np.where(np.isnan(wide), top + 1, np.clip(wide, -top, top))
     np.testing.assert_array_equal(down, np.argsort(-wide, axis, kind="stable"))
+
+
+def network(x: Array) -> Array:
+    """Lines in the order that the network's comparisons leave them in; beyond the end lies 2."""
+    length = x.shape[-1]
+    size = 1 << (length - 1).bit_length()
+    lines = np.full((*x.shape[:-1], size), 2, x.dtype)
+    lines[..., :length] = x
+    for step in passes(length):
+        for where in np.ndindex(step.extents):
+            at = [offset + int(np.dot(coefficients, where))
+                  for offset, coefficients in step.elements]
+            for a, b in step.pairs:
+                pair = lines[..., [at[a], at[b]]]
+                lines[..., at[a]], lines[..., at[b]] = pair.min(-1), pair.max(-1)
+    return lines[..., :length]
+
+
+@pytest.mark.parametrize("length", [*range(1, 15), 16])
+def test_a_network_sorts_every_line_of_zeros_and_ones(length: int) -> None:
+    """And so every line (the 0-1 principle, Knuth 5.3.4)."""
+    lines = (np.arange(1 << length)[:, None] >> np.arange(length) & 1).astype(np.int8)
+    np.testing.assert_array_equal(network(lines), np.sort(lines))
+
+
+@pytest.mark.parametrize("length", [17, 31, 33, 64, 65, 100, 129, 255, 600, 1023])
+def test_networks_sort_steps_and_random_lines(length: int) -> None:
+    steps = (np.arange(length)[None] >= np.arange(length + 1)[:, None]).astype(np.int8)
+    lines = np.concatenate([steps[:, ::-1], RNG.permuted(steps, axis=1)])
+    np.testing.assert_array_equal(network(lines), np.sort(lines))
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 64, 100, 257, 1000, 1024, 1025])
+def test_many_lines_of_any_length(length: int) -> None:
+    x = np.rint(np.random.default_rng(length).standard_normal((17, length)) * 9).astype(np.float32)
+    np.testing.assert_array_equal(both(rlx.argsort, x), np.argsort(x, kind="stable"))
+    wide = x.astype(np.float64)
+    np.testing.assert_array_equal(both(rlx.argsort, wide), np.argsort(x, kind="stable"))
 
 
 @pytest.mark.parametrize("dtype", [rlx.f64, rlx.i64], ids=str)

@@ -13,16 +13,18 @@ import numpy as np
 from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.index import Index
-from rlx_py.ir.kernel import Apply, Bitcast, Buffer, Cast, Expr, IndexValue, Read, Value
+from rlx_py.ir.kernel import Apply, Buffer, Cast, IndexValue, Read, Value
 from rlx_py.ir.node import Node, Op, register
 from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.cumulative import others
 from rlx_py.ir.ops.families import Array, narrow
-from rlx_py.ir.ops.guards import apply, choose, converted, read, scalar, settle
+from rlx_py.ir.ops.guards import apply, converted, read, scalar, settle
+from rlx_py.ir.ops.network import LANES, LONGEST, networked
+from rlx_py.ir.ops.sort_keys import key_type, sort_key
 from rlx_py.ir.stored import Emitter, LoopRule
 from rlx_py.ir.types import DType, TensorType, Type, bool_, i32, i64, u32
 
-SHORT = 128  # longest line of which each element is compared with each
+SHORT = 128  # longest line, of few, of which each element is compared with each
 DIGIT = 8  # bits by which longer ones are distributed at a time
 BINS = 1 << DIGIT
 
@@ -44,45 +46,6 @@ def _eval(x: Array, *, axis: int, descending: bool) -> Array:
     return np.asarray(x.shape[axis] - 1 - found)
 
 
-# ---- keys ------------------------------------------------------------------------------------
-
-
-def key_type(dtype: DType) -> DType:
-    """Keys of 64-bit types are i64 in signed order, of others u32 in unsigned order."""
-    return i64 if dtype.bits == 64 else u32
-
-
-def _key(emit: Emitter, value: Value, descending: bool) -> Value:
-    """An integer that compares as the value does."""
-    wanted = key_type(value.dtype)
-    if value.dtype.is_float:
-        key = _float_key(converted(emit, value, value.dtype.compute), wanted)
-    elif wanted is u32 and value.dtype.kind == "int":
-        wide = Bitcast(converted(emit, value, i32), u32)
-        key = apply("xor", u32, wide, scalar(1 << 31, u32))
-    else:
-        key = Cast(value, wanted) if value.dtype is not wanted else value
-    return settle(emit, apply("not", wanted, key) if descending else key)
-
-
-def _float_key(x: Value, wanted: DType) -> Expr:
-    """The bits in the order of the numbers: those of negative ones turned round."""
-    bits = Bitcast(x, wanted)
-    if wanted is i64:
-        negative = apply("lt", bool_, bits, scalar(0, i64))
-        turned = apply("xor", i64, bits, scalar(2**63 - 1, i64))
-        key, zero, last = choose(negative, turned, bits, i64), 0, 2**63 - 1
-    else:
-        negative = apply("ge", bool_, bits, scalar(1 << 31, u32))
-        positive = apply("xor", u32, bits, scalar(1 << 31, u32))
-        key = choose(negative, apply("not", u32, bits), positive, u32)
-        zero, last = 1 << 31, 2**32 - 1
-    is_zero = apply("eq", bool_, x, scalar(0, x.dtype))
-    is_nan = apply("ne", bool_, x, x)
-    key = choose(is_zero, scalar(zero, wanted), key, wanted)
-    return choose(is_nan, scalar(last, wanted), key, wanted)
-
-
 # ---- short lines -----------------------------------------------------------------------------
 
 
@@ -94,7 +57,7 @@ def _ranked(node: Node, emit: Emitter) -> None:
     with others(node, emit, axis) as at:
         keys, ranks = emit.scratch(wanted, size), emit.scratch(i32, size)
         with emit.loop(size, independent=node.rank > 1) as i:
-            emit.put(keys, i, _key(emit, emit.ask(0, at(i)), node.attrs["descending"]))
+            emit.put(keys, i, sort_key(emit, emit.ask(0, at(i)), node.attrs["descending"]))
         with emit.loop(size, independent=node.rank > 1) as i:
             mine, place = emit.get(keys, i), emit.let(IndexValue(i, i32))
             rank = emit.declare(i32, scalar(0, i32))
@@ -159,7 +122,7 @@ def _distributed(node: Node, emit: Emitter) -> None:
     with others(node, emit, axis) as at:
 
         def source(i: Index) -> tuple[Value, Value]:
-            key = _key(emit, emit.ask(0, at(i)), node.attrs["descending"])
+            key = sort_key(emit, emit.ask(0, at(i)), node.attrs["descending"])
             return key, emit.let(IndexValue(i, i32))
 
         counts = emit.scratch(i64, (digits - first) * BINS)
@@ -201,9 +164,13 @@ def _count(emit: Emitter, counts: Buffer, source: Any, positions: range, size: i
 
 
 def _build(node: Node, emit: Emitter) -> None:
-    if node.size:
-        short = node.shape[node.attrs["axis"]] <= SHORT
-        (_ranked if short else _distributed)(node, emit)
+    if not node.size:
+        return
+    length = node.shape[node.attrs["axis"]]
+    if length <= LONGEST and node.size >= LANES * length:
+        networked(node, emit)
+    else:
+        (_ranked if length <= SHORT else _distributed)(node, emit)
 
 
 ARGSORT = register(Op("argsort", _infer, _eval, kernel=LoopRule(_build), batch=along_axis,
