@@ -22,7 +22,8 @@ import numpy as np
 
 import rlx_py as rlx
 from benchmarks.machine import available_cpus, bind_to_cpus, restart_without_overrides
-from benchmarks.rows import Row, rows
+from benchmarks.row import Row
+from benchmarks.rows import rows
 
 PEERS = ("numpy", "torch", "jax")
 Run = Callable[[], Any]
