@@ -128,13 +128,13 @@ def solve(types: Mapping[str, TensorType], shapes: Mapping[str, Shape]) -> dict[
             if isinstance(rest, int) or not _is_linear(rest):
                 continue
             (key,) = rest.names
-            what = f"{name!r} takes {types[name]}: axis {axis} is {_known(size, found, told)}"
+            what = f"{name!r} takes {types[name]}: axis {axis}, {_known(size, found, told)},"
             found[key], told[key] = _solved(rest, number, what), name
     for name, axis, size, number in rows:
         value = value_of(size, found)
         if isinstance(value, int) and value != number:
-            raise ShapeError(f"{name!r} takes {types[name]}: axis {axis} is "
-                             f"{_known(size, found, told)}, {value}, not {number}")
+            raise ShapeError(f"{name!r} takes {types[name]}: axis {axis} is {number}, not "
+                             f"{value}: {_known(size, found, told)}")
     known = frozenset(n for t in types.values() for n in names_in(t.shape))
     missing = sorted(known - found.keys())
     if missing:
@@ -160,11 +160,11 @@ def _solved(size: Dim, number: int, what: str) -> int:
     (_, factor), *rest = size.terms
     value, left = divmod(number - sum(c for _, c in rest), factor)
     if left or value < 1:
-        raise ShapeError(f"{what}, which for no size of at least 1 is {number}")
+        raise ShapeError(f"{what} is {number} for no size of at least 1")
     return value
 
 
 def _known(size: Dim, found: Sizes, told: Mapping[str, str]) -> str:
     """A size, and which leaf tells the names in it."""
-    known = ", ".join(f"{k} = {found[k]} by {told[k]!r}" for k in sorted(size.names) if k in found)
-    return f"{size} ({known})" if known else str(size)
+    known = [f"{k} is {found[k]} by {told[k]!r}" for k in sorted(size.names) if k in found]
+    return ", ".join(known if size.is_name and known else [str(size), *known])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlx_py.ir.body import Body, graph_of, is_body
 from rlx_py.ir.errors import DTypeError
 from rlx_py.ir.graph import Graph, State
 from rlx_py.ir.literal import Literal
@@ -44,8 +45,8 @@ def _converted(value: Any, target: DType) -> Any:
         return value.with_dtype(_converted(value.dtype, target))
     if isinstance(value, Literal) and as_dtype(value.array.dtype).is_float:
         return Literal(value.array.astype(target.numpy))
-    if isinstance(value, Graph):
-        return retype(value, target)
+    if is_body(value):
+        return Body.of(retype(graph_of(value), target))
     if isinstance(value, tuple):
         return tuple(_converted(v, target) for v in value)
     return value

@@ -4,6 +4,9 @@ from rlx_py import fft, init, linalg, nn, optim, random
 from rlx_py.compiling import (
     compile,
 )
+from rlx_py.dynamic import (
+    DynamicExecutable,
+)
 from rlx_py.executable import (
     Executable,
     Outputs,
@@ -362,6 +365,7 @@ __all__ = [
     "DType",
     "DTypeError",
     "Dim",
+    "DynamicExecutable",
     "Executable",
     "FormatError",
     "Graph",

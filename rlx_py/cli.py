@@ -16,6 +16,7 @@ from rlx_py.backends.llvm.aot import Kind
 from rlx_py.compiling import BACKENDS
 from rlx_py.coverage import coverage, table
 from rlx_py.executable import Executable
+from rlx_py.ir.bind import bind, names_of
 from rlx_py.ir.config import CONFIG
 from rlx_py.ir.errors import ArgumentError, RLXError
 from rlx_py.ir.graph import Graph
@@ -55,6 +56,10 @@ def _parser() -> argparse.ArgumentParser:
             found.add_argument("graph", metavar="G", help="a file that Graph.save wrote")
         return found
 
+    def sized(command: argparse.ArgumentParser) -> None:
+        command.add_argument("--size", action="append", type=_size, default=[], metavar="NAME=N",
+                             help="a size of a dynamic graph; once for each")
+
     command("show", _show, "print a graph as text")
 
     made = command("grad", _grad, "make the graph of gradients of a scalar output")
@@ -69,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--target", metavar="TRIPLE", help="an LLVM triple (default: this machine)")
     made.add_argument("--cpu", default="", help="an LLVM CPU name")
     made.add_argument("--fast-math", action="store_true")
+    sized(made)
 
     made = command("bench", _bench, "time a graph on random inputs")
     made.add_argument("--repeat", type=_positive, default=30, help="calls to time (default: 30)")
@@ -76,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, default=0, help="of the random inputs")
     made.add_argument("--backend", choices=sorted(BACKENDS), default="cpu")
     made.add_argument("--fast-math", action="store_true")
+    sized(made)
 
     made = command("ops", _ops, "print what each op has", takes_graph=False)
     made.add_argument("names", nargs="*", metavar="OP", help="ops (default: all)")
@@ -88,6 +95,13 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is less than 1")
     return value
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=N")
+    return name, _positive(value)
 
 
 # ---- commands --------------------------------------------------------------------------------
@@ -146,7 +160,10 @@ def _ops(chosen: argparse.Namespace) -> None:
 def _executable(chosen: argparse.Namespace, backend: str = "cpu", threads: int | None = None
                 ) -> tuple[Executable, float]:
     """The graph's executable by names, whatever nesting it was traced from; seconds it took."""
-    graph = Graph.load(chosen.graph)
+    graph = bind(Graph.load(chosen.graph), dict(chosen.size))
+    missing = sorted(names_of(graph))
+    if missing:
+        raise ArgumentError(f"the size {missing[0]} has no number: give --size {missing[0]}=N")
     start = time.perf_counter()
     verify(graph)
     runner = BACKENDS[backend].compile(graph, threads=threads or CONFIG.threads,

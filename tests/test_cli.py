@@ -51,6 +51,25 @@ def test_grad_writes_a_graph(saved: str, tmp_path: Path,
     assert list(printed.outputs) == ["loss", "logits", "grad_b"]
 
 
+def test_sizes_by_name_take_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    g = rlx.Graph("sized")
+    g.output("y", g.input("x", (rlx.dim("B"), 3)).sum())
+    path = str(tmp_path / "sized.rlx")
+    g.save(path)
+    out = str(tmp_path / "code")
+    assert main(["show", path]) == 0
+    assert "f32[B,3]" in capsys.readouterr().out
+    assert main(["compile", path, "-o", out, "--kind", "object", "--size", "B=4"]) == 0
+    assert Path(f"{out}.o").exists()
+    assert main(["bench", path, "--repeat", "1", "--size", "B=4"]) == 0
+    for sizes in ([], ["--size", "C=4"]):
+        assert main(["bench", path, *sizes]) == 1
+        assert "ArgumentError" in capsys.readouterr().err
+    for size in ("B", "B=0", "B=x"):
+        with pytest.raises(SystemExit):
+            main(["bench", path, "--size", size])
+
+
 @pytest.mark.parametrize("kind", ["object", pytest.param("shared", marks=needs_cc)])
 def test_compile_writes_code_and_a_header(saved: str, kind: str, tmp_path: Path,
                                           capsys: pytest.CaptureFixture[str]) -> None:
