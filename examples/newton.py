@@ -178,17 +178,19 @@ def minimize(title: str, logits: rlx.Graph, product: Product, damping: float, di
     seconds = time.perf_counter() - begin
     accuracy = np.mean(rlx.compile(logits)(x=digits["x"], **state.params).logits.argmax(1)
                        == digits["y"])
-    print(f"{title}: loss {out.loss:.4f}, gradient {out.norm:.1e} after {n} steps and {products} products "
-          f"({seconds:.2f} s), training accuracy {accuracy:.4f}")
+    print(f"{title}: loss {out.loss:.4f}, gradient {out.norm:.1e} after {n} steps and {products} "
+          f"products ({seconds:.2f} s), training accuracy {accuracy:.4f}")
 
     plain = rlx.train_step(loss_graph(logits), of="loss", optimizer=rlx.optim.sgd(0.5))
     descent = rlx.compile(plain)
     state = descent.init(start)
     for _ in range(products):
         descent.step(state, **digits)
-    slope = rlx.compile(rlx.value_and_grad(loss_graph(logits), of="loss"))(**digits, **state.params)
-    norm = np.sqrt(sum(float((a * a).sum()) for k, a in slope.items() if k != "loss"))
-    print(f"{title}: loss {slope.loss:.4f}, gradient {norm:.1e} after {products} steps of gradient descent")
+    slopes = rlx.compile(rlx.value_and_grad(loss_graph(logits), of="loss"))
+    found = slopes(**digits, **state.params)
+    norm = np.sqrt(sum(float((found[f"grad_{k}"] ** 2).sum()) for k in start))
+    print(f"{title}: loss {found.loss:.4f}, gradient {norm:.1e} after {products} steps of gradient "
+          "descent")
 
 
 def main() -> None:
