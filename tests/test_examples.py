@@ -19,6 +19,7 @@ ARGUMENTS = {
     "export_mlp.py": ["--epochs", "2"],
     "tape.py": ["--steps", "40"],
     "maml.py": ["--sine-steps", "200", "--digit-steps", "150"],
+    "implicit_maml.py": ["--steps", "150"],
     "mixed_precision.py": ["--epochs", "4"],
     "newton.py": ["--steps", "10"],
 }
@@ -40,6 +41,7 @@ PRINTS = {
     "linearize.py": ["6 residuals", "6 runs of the function, 54 products"],
     "maml.py": ["after 0, 1, 5 and 10 steps", "±"],
     "newton.py": ["training accuracy"],
+    "implicit_maml.py": ["inner steps"],
     "mixed_precision.py": ["f32: loss", "bf16: loss", "steps skipped, loss scale"],
     "profile.py": ["kernels\n", "GFLOP/s", "profile.py:", "% of ", "  line "],
     "per_sample_gradients.py": ["64 gradients in one call", "are cut to"],
@@ -52,6 +54,13 @@ PRINTS = {
 }
 # The first group of each pattern, and between what its numbers lie.
 BOUNDS: dict[str, list[tuple[str, float, float]]] = {
+    "implicit_maml.py": [
+        (r"1000 inner steps: .* own gradient (\S+);", 0, 1e-4),
+        (r"inner steps: .*; (\d+) KiB against", 1, 400),
+        (r"1000 inner steps: .* KiB against (\d+)", 5000, 1e6),
+        (r"random start: (\S+)", 1.7, 5),
+        (r"trained start: (\S+)", 0, 1.5),
+    ],
     "newton.py": [
         (r"regression: loss .*, gradient (\S+) after \d+ steps and", 0, 1e-9),
         (r"regression: loss .*, gradient (\S+) after \d+ steps of gradient descent", 1e-3, 1),
