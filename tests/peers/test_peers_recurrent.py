@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
-from peer import F64_F32, RLX, Row, agree, by_torch, normal, ours, row, torch, typed
+from peer import F64_F32, Row, check, normal, row, torch
 
 GATES = {"rnn_tanh": 1, "gru": 3, "lstm": 4}
 MODULES = {"rnn_tanh": torch.nn.RNN, "gru": torch.nn.GRU, "lstm": torch.nn.LSTM}
@@ -93,7 +91,4 @@ ROWS = [
 @pytest.mark.parametrize("case", ROWS, ids=str)
 @F64_F32
 def test_recurrent_layers_equal_pytorch(case: Row, dtype: Any) -> None:
-    arrays = typed(case.arrays, dtype)
-    assert case.torch is not None
-    agree(ours(partial(case.f, RLX), arrays, 2), by_torch(case.torch, arrays, 2),
-          1e-11 if dtype is np.float64 else 1e-5, "against PyTorch")
+    check(case, dtype)
