@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ from rlx_py.ir.body import Body, graph_of, is_body
 from rlx_py.ir.dim import Dim, names_in, value_of
 from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError
 from rlx_py.ir.graph import Graph, State
+from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, Node, at, leaf
 from rlx_py.ir.ops.constant import SIZE, constant
-from rlx_py.ir.types import TensorType, TupleType, check_size
+from rlx_py.ir.types import DType, TensorType, TupleType, check_size
 
 Shape = tuple[int, ...]
 Sizes = Mapping[str, int]
+PLAIN = (int, bool, float, NoneType, DType, Literal)  # attributes that hold no size
 
 
 def bind(graph: Graph, sizes: Sizes) -> Graph:
@@ -51,7 +54,7 @@ def _bound(graph: Graph, sizes: Sizes) -> Graph:
 
 
 def _bound_node(node: Node, inputs: tuple[Node, ...], sizes: Sizes) -> Node:
-    if inputs == node.inputs and not _names(tuple(node.attrs.values())):
+    if inputs == node.inputs and not _has_names(node):
         return node
     attrs = {k: bound_value(v, sizes) for k, v in node.attrs.items()}
     if node.op is LEAF:
@@ -87,17 +90,33 @@ def bound_value(value: Any, sizes: Sizes) -> Any:
 
 def names_of(graph: Graph) -> frozenset[str]:
     """The named sizes of a graph."""
-    return frozenset(n for node in graph.nodes for n in _names(tuple(node.attrs.values())))
+    found: set[str] = set()
+    for node in graph.nodes:
+        _collect(node.attrs.values(), found)
+    return frozenset(found)
 
 
-def _names(value: Any) -> frozenset[str]:
-    if isinstance(value, tuple):
-        return frozenset(n for v in value for n in _names(v))
-    if isinstance(value, TensorType):
-        return names_in(value.shape)
-    if isinstance(value, TupleType):
-        return _names(value.elements)
-    return names_of(graph_of(value)) if is_body(value) else names_in(value)
+def _collect(values: Iterable[Any], found: set[str]) -> None:
+    """Add the named sizes in attributes, also those inside types, tuples and graphs."""
+    for value in values:
+        if type(value) in PLAIN:
+            continue
+        if isinstance(value, tuple):
+            _collect(value, found)
+        elif isinstance(value, Dim):
+            found |= value.names
+        elif isinstance(value, TensorType):
+            _collect(value.shape, found)
+        elif isinstance(value, TupleType):
+            _collect(value.elements, found)
+        elif is_body(value):
+            found |= names_of(graph_of(value))
+
+
+def _has_names(node: Node) -> bool:
+    found: set[str] = set()
+    _collect(node.attrs.values(), found)
+    return bool(found)
 
 
 def sized(graph: Graph, shapes: Mapping[str, Shape]) -> Graph:

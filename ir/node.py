@@ -341,8 +341,9 @@ def origin(node: Node | None) -> Iterator[None]:
     try:
         yield
     except Undecided as error:
-        told = node is None or "\n  at " in str(error)
-        raise error if told else Undecided(f"{node}: {error}") from error
+        if node is None or "\n  at " in str(error):
+            raise
+        raise Undecided(f"{node.op.name}: {error}{at(node.loc)}") from error
     finally:
         _MAKING.origin = outer
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -121,6 +123,13 @@ def test_equal_sizes_have_one_form(size: Any, text: str) -> None:
     assert str(size) == text
     assert read_size(text) == size
     assert hash(read_size(text)) == hash(size)
+
+
+def test_sizes_are_copied_and_pickled() -> None:
+    for size in (B, (B + 1) // 2 * T):
+        for other in (copy.deepcopy(size), pickle.loads(pickle.dumps(size))):
+            assert other == size
+            assert {size: 1}[other] == 1
 
 
 def test_what_is_no_size_anymore_is_an_integer() -> None:
