@@ -32,6 +32,8 @@ from rlx_py.ir.stored import BodyRule, ContractRule, LoopRule, ReduceRule
 from rlx_py.passes.block import Block, Place, domain_vars, open_loops, place, zero
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.fuse import Fusion, Group, Nest, domain, reduce_place
+from rlx_py.passes.hoist import hoist_products
+from rlx_py.passes.join import join_loops
 from rlx_py.passes.own_bodies import ProgramEmitter
 from rlx_py.passes.own_loops import LoopEmitter, results_of
 from rlx_py.passes.prune import prune
@@ -40,7 +42,7 @@ from rlx_py.passes.storage import inline_scalar
 
 def primitive(graph: Graph) -> Graph:
     """What `lower` takes, without a pass that may be left out."""
-    return decompose(prune(decompose(graph)))
+    return decompose(hoist_products(join_loops(prune(decompose(graph)))))
 
 
 def lower(graph: Graph, bodies: Callable[[Graph], Graph] = primitive) -> Program:

@@ -30,6 +30,11 @@ def prune(graph: Graph) -> Graph:
             live |= _reached(found.values(), known)
         else:
             live.update(node.inputs)
+    return substituted(graph, better)
+
+
+def substituted(graph: Graph, better: Mapping[Node, Node]) -> Graph:
+    """The graph with other nodes in the place of some; those others may rest on such too."""
     return graph.map_roots(_Substitution(better).node)
 
 
@@ -47,8 +52,6 @@ def _reached(roots: Iterable[Node], known: set[Node]) -> set[Node]:
 
 
 class _Substitution:
-    """Nodes with others in the place of some, those others with them too."""
-
     def __init__(self, better: Mapping[Node, Node]) -> None:
         self.better = better
         self.done: dict[Node, Node] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 from rlx_py.ir.body import graph_of
 from rlx_py.ir.graph import Graph, State
@@ -15,12 +14,10 @@ from rlx_py.ir.regions import Loop as LoopRegion
 from rlx_py.ir.regions import Slice
 from rlx_py.ir.stored import BodyEmitter, BodyRule, ContractRule
 from rlx_py.ir.types import bool_
-from rlx_py.passes.batched import Value, batched_results
-from rlx_py.passes.region import body_graph, over, placeholders
+from rlx_py.passes.region import over, placeholders
 from rlx_py.passes.scan import Loop, bare_loop, loop_of
 
 SMALL = 64  # elements that are always worth keeping from step to step
-DEEP = 16  # terms from which on a product is worth more than writing and reading its result
 
 
 def prune_loop(node: Node, asked: Mapping[int, Node]) -> dict[int, Node]:
@@ -99,7 +96,7 @@ class _Pruning:
             values[x] = self._slice(x) if x in self.xs else self._local(self.outside[x])
         roots = [self.outputs[k] for k in (*live, *stacked)]
         tested = [] if self.test is None else [self.test]
-        written = self._batched(self._hoisted(over([*roots, *tested], values)))
+        written = self._hoisted(over([*roots, *tested], values))
         reached = set(toposort(written))
         slices = {x: v for x, v in self.slices.items() if x in reached}
         fixed = {x: v for x, v in self.fixed.items() if x in reached}
@@ -153,45 +150,6 @@ class _Pruning:
         values = dict(zip(own, over(list(own), self.fixed), strict=True))
         self.fixed |= {own[node]: value for node, value in values.items()}
         return over(roots, own)
-
-
-    def _batched(self, roots: list[Node]) -> list[Node]:
-        """The roots, in which products of slices alone are read from one product for all steps."""
-        length = self.loop.length
-        if self.loop.keep != "steep" or length is None or length == 1:
-            return roots
-        leaves = {**self.slices, **self.fixed}
-        free, moves = set(leaves), set(self.slices)
-        found: dict[Node, None] = {}
-        order = toposort(roots)
-        for node in order:
-            if node.inputs and all(x in free or x.op is CONSTANT for x in node.inputs):
-                free.add(node)
-                if not moves.isdisjoint(node.inputs):
-                    moves.add(node)
-        work = [r for r in roots if r in free] + [
-            x for node in order if node not in free for x in node.inputs if x in free]
-        while work:
-            node = work.pop()
-            if node in moves and node not in found:
-                if isinstance(node.op.kernel, ContractRule) and depth(node) >= DEEP:
-                    found[node] = None
-                else:
-                    work += node.inputs
-        if not found:
-            return roots
-        own = dict(zip(found, placeholders("y", found), strict=True))
-        given = {x: Value(v, x in self.slices) for x, v in leaves.items()}
-        whole = batched_results(body_graph(list(leaves), list(own)), given, length)
-        self.slices |= {own[node]: v.node for node, v in zip(own, whole, strict=True)}
-        return over(roots, own)
-
-
-def depth(node: Node) -> int:
-    """The terms that an element of a product sums."""
-    rule = node.op.kernel
-    assert isinstance(rule, ContractRule)
-    return prod(node.inputs[0].shape[axis] for axis in rule.dims(node).a_contract)
 
 
 def _worth(node: Node, user: Node) -> bool:

@@ -20,6 +20,8 @@ from rlx_py.passes.cost import bytes_moved, flops
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.distinct import once_each
 from rlx_py.passes.expand_math import expand_math
+from rlx_py.passes.hoist import hoist_products
+from rlx_py.passes.join import join_loops
 from rlx_py.passes.lower import lower
 from rlx_py.passes.memory import check_plan, plan_memory
 from rlx_py.passes.pipeline import report_text, run_steps
@@ -35,6 +37,8 @@ def program_for(graph: Graph, target: Target, *, fast_math: bool = False) -> Pro
         ("decompose", decompose),
         ("simplify", partial(simplify, fast_math=fast_math)),
         ("prune", prune),
+        ("join_loops", join_loops),
+        ("hoist_products", hoist_products),
         ("decompose", decompose),
         ("simplify", partial(simplify, fast_math=fast_math)),
     ))
