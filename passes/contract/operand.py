@@ -35,6 +35,9 @@ from rlx_py.passes.contract.shape import (
 )
 
 
+SHORT_STRIDE = 4  # elements apart that lanes still load as one window
+
+
 @dataclass(frozen=True)
 class Layout:
     """Element (p, k) of a block at p·p_step + k·k_step; p is a row of A or a column of B.
@@ -144,8 +147,16 @@ def _choice(loads: Sequence[Index], p: Sequence[Var], k: Sequence[Var], p_unit: 
 
 def _in_lanes(loads: Sequence[Index], var: Var, is_stored: bool, lanes: int) -> float:
     lane = -(-var.extent // lanes) / max(var.extent, 1)
-    moves = [1.5 * lane if unit_stride(i, var) is not None else 1.5 for i in loads]
-    return sum(moves) + (2.0 * lane if is_stored else 1.5) + lane
+
+    def move(index: Index) -> float:
+        if unit_stride(index, var) is not None:
+            return 1.5 * lane
+        step = index.coefficient(var)
+        # A window of so many vectors, and its shuffle.
+        is_near = 2 <= step <= SHORT_STRIDE and not divides(index, var)
+        return (1.5 + step) * lane if is_near else 1.5
+
+    return sum(map(move, loads)) + (2.0 * lane if is_stored else 1.5) + lane
 
 
 @dataclass(frozen=True)
