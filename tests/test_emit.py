@@ -257,6 +257,22 @@ def test_guards(stride: int, axis: Axis) -> None:
     check(make.program(clear(target), For(j, (For(i, tuple(body), axis),))))
 
 
+@each_axis
+@pytest.mark.parametrize("by", [1, 2, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_guards_of_shared_elements(stride: int, by: int, axis: Axis) -> None:
+    """Lanes that read one element, of which a guard lets some."""
+    size = 45
+    for rest in range(by):
+        make, i, body = Maker(), Var("i", size), list[Stmt]()
+        source, target = make.input(f32, stride * size), make.output(f32, size)
+        at = let(body, IndexValue(as_index(i) % by, i64))
+        here = let(body, Apply("eq", (at, literal(rest, i64)), bool_))
+        value = let(body, Load(source, as_index(i) // by * stride, here))
+        body.append(Store(target, as_index(i), value))
+        check(make.program(For(i, tuple(body), axis)))
+
+
 def reduction_program(dtype: DType, combine: str, extent: int, axis: Axis) -> Program:
     """A fold of each of two rows into an accumulator that starts as 1."""
     make, i, j = Maker(), Var("i", extent), Var("j", 2)

@@ -111,8 +111,10 @@ def _load_window(
     lane_of = {d: n for n, (d, on) in enumerate(zip(distances, _active(f), strict=True)) if on}
     low, high = min(lane_of), max(lane_of)
     wanted = guard if guard is not None and lanes_of(guard) else None
+    # An element that several lanes want has no one lane whose guard is its own.
+    is_shared = len(lane_of) < sum(_active(f))
     if high - low >= WINDOW * count or (wanted is not None and (
-            high == low or f.unit.target.vector_bytes < MASKED_BYTES)):
+            is_shared or f.unit.target.vector_bytes < MASKED_BYTES)):
         return None
     element = memory_type(buffer.dtype)
     wide = high - low + 1 if wanted is None else -(-(high - low + 1) // count) * count
