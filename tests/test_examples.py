@@ -20,6 +20,7 @@ ARGUMENTS = {
     "tape.py": ["--steps", "40"],
     "maml.py": ["--sine-steps", "200", "--digit-steps", "150"],
     "implicit_maml.py": ["--steps", "150"],
+    "learned_optimizer.py": ["--meta-steps", "60"],
     "mixed_precision.py": ["--epochs", "4"],
     "newton.py": ["--steps", "10"],
 }
@@ -42,6 +43,7 @@ PRINTS = {
     "maml.py": ["after 0, 1, 5 and 10 steps", "±"],
     "newton.py": ["training accuracy"],
     "implicit_maml.py": ["inner steps"],
+    "learned_optimizer.py": ["there and back", "SGD at its best rate"],
     "mixed_precision.py": ["f32: loss", "bf16: loss", "steps skipped, loss scale"],
     "profile.py": ["kernels\n", "GFLOP/s", "profile.py:", "% of ", "  line "],
     "per_sample_gradients.py": ["64 gradients in one call", "are cut to"],
@@ -54,6 +56,12 @@ PRINTS = {
 }
 # The first group of each pattern, and between what its numbers lie.
 BOUNDS: dict[str, list[tuple[str, float, float]]] = {
+    "learned_optimizer.py": [
+        (r"; (\d+) KiB for 100 steps", 500, 5000),
+        (r"untrained optimiser: (\S+)", 1, 100),
+        (r"  trained optimiser: (\S+)", 0, 0.25),
+        (r"Adam at .*: (\S+)", 0.05, 0.3),
+    ],
     "implicit_maml.py": [
         (r"1000 inner steps: .* own gradient (\S+);", 0, 1e-4),
         (r"inner steps: .*; (\d+) KiB against", 1, 400),
