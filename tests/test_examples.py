@@ -18,6 +18,7 @@ ARGUMENTS = {
     "train_options.py": ["--steps", "40"],
     "export_mlp.py": ["--epochs", "2"],
     "tape.py": ["--steps", "40"],
+    "mamba.py": ["--steps", "300"],
     "maml.py": ["--sine-steps", "200", "--digit-steps", "150"],
     "implicit_maml.py": ["--steps", "150"],
     "learned_optimizer.py": ["--meta-steps", "60"],
@@ -40,6 +41,7 @@ PRINTS = {
     "jacobians.py": ["2 J'r is the gradient", "stationary after"],
     "linear_regression.py": ["largest difference"],
     "linearize.py": ["6 residuals", "6 runs of the function, 54 products"],
+    "mamba.py": ["by chance 12.5%", "ms a step"],
     "maml.py": ["after 0, 1, 5 and 10 steps", "±"],
     "newton.py": ["training accuracy"],
     "implicit_maml.py": ["inner steps"],
@@ -77,6 +79,10 @@ BOUNDS: dict[str, list[tuple[str, float, float]]] = {
     "char_gpt.py": [
         (r"held-out text: (\S+) bits a letter by frequency", 4.3, 5),
         (r"held-out text: (\S+) bits a letter by the network", 2, 4),
+    ],
+    "mamba.py": [
+        (r"selective steps: .* (\S+)% of new letters", 80, 100.1),
+        (r"fixed     steps: .* (\S+)% of new letters", 40, 80),
     ],
     "maml.py": [
         (r"new sines after.*\n.*random start: \S+ \S+   \S+ \S+   (\S+)", 2.5, 7),
