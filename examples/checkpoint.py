@@ -2,7 +2,8 @@
 
     python examples/checkpoint.py
 
-Prints memory and arithmetic of the gradient for three policies; the gradients have the same bits.
+Prints memory and arithmetic of a step for three policies, and for budgets over the whole network,
+of which a minimum cut chooses what is kept. The gradients have the same bits.
 """
 
 from __future__ import annotations
@@ -39,14 +40,19 @@ def main() -> None:
     feed = {"x": rng.normal(size=(ROWS, WIDTH)).astype(np.float32)}
     feed |= {f"w{i}": rng.normal(0, 0.1, (WIDTH, WIDTH)).astype(np.float32)
              for i in range(BLOCKS)}
-    layers = {"keep everything": block, "keep products": rlx.checkpoint(block, policy="products"),
-              "keep nothing": rlx.checkpoint(block)}
+    graphs = {"keep everything": network(block),
+              "keep products": network(rlx.checkpoint(block, policy="products")),
+              "keep nothing": network(rlx.checkpoint(block))}
+    layer = ROWS * WIDTH * 4  # bytes
+    for count in (8, 16, 32):
+        graphs[f"keep {count * layer / 1e6:.2f} MB"] = rlx.checkpoint(
+            network(block), policy=rlx.budget(count * layer))
     seen = []
-    for name, layer in layers.items():
-        exe = rlx.compile(rlx.grad(network(layer), of="loss"))
+    for name, graph in graphs.items():
+        exe = rlx.compile(rlx.value_and_grad(graph, of="loss"))
         cost = exe.cost()
         print(f"{name:16} {cost.arena_bytes / 1e6:6.2f} MB {cost.flops / 1e6:8.0f} Mflop")
-        seen.append({k: v.tobytes() for k, v in exe(**feed).items()})
+        seen.append({k: v.tobytes() for k, v in exe(**feed).items() if k != "loss"})
     print("same bits:", all(s == seen[0] for s in seen))
 
 

@@ -67,6 +67,18 @@ def post_dominators(graph: Graph) -> dict[Node, Node | None]:
     return {n: d if isinstance(d, Node) else None for n, d in nexts.items()}
 
 
+def minimum_cut(edges: Iterable[tuple[object, object, int | None]], source: object,
+                sink: object) -> set[object]:
+    """What stays on the source's side where the cut edges from that side have the least capacity in
+    all; an edge of capacity None is never cut."""
+    network: nx.DiGraph[object] = nx.DiGraph()
+    network.add_nodes_from((source, sink))
+    for a, b, capacity in edges:
+        network.add_edge(a, b, **({} if capacity is None else {"capacity": capacity}))
+    _, (side, _) = nx.minimum_cut(network, source, sink)
+    return set(side)
+
+
 # ---- drawings ----------------------------------------------------------------------------------
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rlx_py.ir.body import Body, graph_of
 from rlx_py.ir.errors import ArgumentError, ShapeError
+from rlx_py.ir.evaluate import toposort_from
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import (
     Chain,
@@ -16,11 +18,13 @@ from rlx_py.ir.node import (
     at,
     project,
     register,
+    replaced,
     toposort,
     user_location,
 )
 from rlx_py.ir.ops.barrier import BARRIER
 from rlx_py.ir.ops.batching import by_element
+from rlx_py.ir.ops.checkpoints import budget
 from rlx_py.ir.stored import ContractRule
 from rlx_py.ir.types import TensorType, TupleType, Type
 from rlx_py.passes.differentiate import prepared
@@ -38,9 +42,12 @@ from rlx_py.passes.region import (
     result_types,
     results_of,
 )
+from rlx_py.passes.remat import affordable
 from rlx_py.passes.vjp import lacks_vjp, pullback
 
-Policy = str | Callable[[Node], bool]
+Policy = str | budget | Callable[[Node], bool]
+# The graph of a region as its op holds it, and the intermediates to keep.
+Choose = Callable[[Graph], tuple[Graph, list[Node]]]
 
 
 def _is_product(node: Node) -> bool:
@@ -58,48 +65,69 @@ def checkpoint(region: Graph | Function, policy: Policy = "nothing") -> Any:
 
     The arguments of a function nest as they like; it may use nodes from outside. A graph keeps its
     leaves and names: differentiate it, or inline it with `Graph.call`. policy: which intermediates
-    are kept nevertheless: "nothing", "products" (of matrices and convolutions), or a predicate of
-    nodes. Gradients keep their bits, and forward mode and higher orders do as they would without.
-    Raises ArgumentError for another policy.
+    are kept nevertheless: "nothing", "products" (of matrices and convolutions), a predicate of
+    nodes, or budget(bytes): those, of so many bytes in all, without which least is computed again
+    (passes/remat.py). What is computed again takes memory besides, while it is used. Gradients keep
+    their bits, and forward mode and higher orders do as they would without. Raises ArgumentError
+    for another policy, and for a budget where a size is not known.
     """
-    keeps = POLICIES.get(policy) if isinstance(policy, str) else policy
-    if keeps is None or not callable(keeps):
-        raise ArgumentError(f"policy {policy!r} is none of {', '.join(POLICIES)}, nor a predicate"
-                            + at(user_location()))
+    choose = _choice_of(policy)
     if isinstance(region, Graph):
-        return _checkpointed_graph(region, keeps)
+        return _checkpointed_graph(region, choose)
 
     def call(*args: Any) -> Any:
         arguments = Arguments(args)
         leaves = placeholders("x", arguments.nodes)
         results, tree = results_of(region(*arguments.with_nodes(leaves)))
-        return tree.build(_region(leaves, arguments.nodes, results, keeps))
+        return tree.build(_region(leaves, arguments.nodes, results, choose))
 
     return call
 
 
-def _checkpointed_graph(graph: Graph, keeps: Callable[[Node], bool]) -> Graph:
+def _choice_of(policy: Policy) -> Choose:
+    if isinstance(policy, budget):
+        return lambda graph: _within(graph, policy.bytes)
+    keeps = POLICIES.get(policy) if isinstance(policy, str) else policy
+    if keeps is None or not callable(keeps):
+        raise ArgumentError(f"policy {policy!r} is none of {', '.join(POLICIES)}, nor a predicate "
+                            "or budget(bytes)" + at(user_location()))
+    return lambda graph: (graph, [n for n in _intermediates(graph) if keeps(n)])
+
+
+def _within(graph: Graph, most: int) -> tuple[Graph, list[Node]]:
+    floats = [n for n in graph.inputs.values() if n.dtype.is_float]
+    primal = prepared(graph, floats, lacks_vjp)
+    return primal, affordable(primal, most)
+
+
+def _intermediates(graph: Graph) -> list[Node]:
+    depends = set(graph.inputs.values())
+    found = []
+    for n in toposort(graph.outputs.values()):
+        if not depends.isdisjoint(n.inputs):
+            depends.add(n)
+            if not isinstance(n.type, TupleType):
+                found.append(n)
+    return found
+
+
+def _checkpointed_graph(graph: Graph, choose: Choose) -> Graph:
     leaves = list(graph.leaves.values())
     inner = [n for n in dict.fromkeys(graph.roots) if n not in leaves]
     own = placeholders("x", leaves)
     results = over(inner, dict(zip(leaves, own, strict=True)))
-    made = dict(zip(inner, _region(own, leaves, results, keeps), strict=True))
+    made = dict(zip(inner, _region(own, leaves, results, choose), strict=True))
     return graph.map_roots(lambda n: made.get(n, n))
 
 
 def _region(leaves: list[Node], arguments: list[Node], results: list[Node],
-            keeps: Callable[[Node], bool]) -> list[Node]:
+            choose: Choose) -> list[Node]:
     """Results over leaves, as those of one op on the arguments."""
-    depends = set(leaves)
-    kept = []
-    for n in toposort(results):
-        if not depends.isdisjoint(n.inputs):
-            depends.add(n)
-            if not isinstance(n.type, TupleType) and n not in results and keeps(n):
-                kept.append(n)
-    taken, found = captured(leaves, [*results, *kept])
-    body = Body.of(body_graph([*leaves, *taken.values()], found))
-    node = CHECKPOINT(*arguments, *taken, body=body, kept=tuple(range(len(results), len(found))))
+    taken, found = captured(leaves, results)
+    graph, kept = choose(body_graph([*leaves, *taken.values()], found))
+    outputs = [*graph.outputs.values(), *kept]
+    body = Body.of(body_graph(list(graph.inputs.values()), outputs))
+    node = CHECKPOINT(*arguments, *taken, body=body, kept=tuple(range(len(results), len(outputs))))
     return parts(node)[: len(results)]
 
 
@@ -120,15 +148,62 @@ def _vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
     floats = [x for x in leaves if x.dtype.is_float]
     outputs = list(prepared(graph, floats, lacks_vjp).outputs.values())
     given = [c for c in ct if c is not None]
-    # After the cotangents, so that nothing is computed again before it is needed.
-    values = {x: BARRIER(y, *given) for x, y in zip(leaves, node.inputs, strict=True)}
-    values |= {outputs[k]: project(node, k) for k in node.attrs["kept"] if outputs[k] not in leaves}
     seeds = list(zip((y for y, c in zip(outputs, ct, strict=True) if c is not None),
                      placeholders("ct", given), strict=True))
-    values |= {seed: c for (_, seed), c in zip(seeds, given, strict=True)}
+    kept = {outputs[k]: project(node, k) for k in node.attrs["kept"] if outputs[k] not in leaves}
+    order = toposort(outputs)
+    stops = [n for n in order if n in kept and n.dtype.is_float]
     inside = BodyChain(chain)
-    found = iter(inside.over(pullback(seeds, floats, inside), values))
-    return [next(found) if x.dtype.is_float else None for x in leaves]
+    found = pullback(seeds, [*floats, *stops], inside)
+    # After the cotangents, so that nothing is computed again before it is needed.
+    values = {x: BARRIER(y, *given) for x, y in zip(leaves, node.inputs, strict=True)} | kept
+    values |= zip((seed for _, seed in seeds), given, strict=True)
+    base = dict(zip(leaves, node.inputs, strict=True)) | kept
+    stages = list(zip(stops, found[len(floats):], strict=True))
+    _compute_again(order, base, stages, [*found[:len(floats)], *inside.counts], given, values)
+    gradients = iter(inside.over(found[:len(floats)], values))
+    return [next(gradients) if x.dtype.is_float else None for x in leaves]
+
+
+def _compute_again(order: list[Node], base: dict[Node, Node], stages: list[tuple[Node, Node]],
+                   roots: list[Node], given: list[Node], values: dict[Node, Node]) -> None:
+    """Enter in `values` the nodes of a body that `roots` read and that are not among the base.
+
+    What the rule of a node reads is computed again once the cotangent is there of the first kept
+    value (of `stages`, with their cotangents) behind that node. No such cotangent waits for what
+    waits for it: it comes from rules of nodes further behind.
+    """
+    place = {n: i for i, n in enumerate(order)}
+    bounds = [place[stop] for stop, _ in stages]
+    need: dict[Node, int] = {}
+
+    def read(nodes: Iterable[Node], stage: int) -> None:
+        for x in nodes:
+            if x in place and x not in base:
+                need[x] = max(need.get(x, 0), stage)
+
+    read(roots, len(stages))
+    for n in toposort_from(roots, place):
+        # Nodes of rules inside rules have an origin elsewhere.
+        at_place = place.get(n.origin) if n.origin is not None else None
+        read(n.inputs, len(stages) if at_place is None else bisect_left(bounds, at_place))
+    for n in reversed(order):
+        if n in need:
+            read(n.inputs, need[n])
+    after = given
+    for stage in reversed(range(len(stages) + 1)):
+        if stage < len(stages):
+            ct = stages[stage][1]
+            for n in toposort_from([ct], values):
+                values[n] = replaced(n, tuple(values[x] for x in n.inputs))
+            after = [values[ct]]
+        late: dict[Node, Node] = {}
+        for n in order:
+            if need.get(n) == stage:
+                late |= {x: BARRIER(base[x], *after) for x in n.inputs
+                         if x in base and x not in late}
+                values[n] = replaced(n, tuple(late[x] if x in late else values[x]
+                                              for x in n.inputs))
 
 
 def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:

@@ -183,10 +183,15 @@ class BodyChain:
         """ct · partial, as outside."""
         return self.inner(ct, partial)
 
+    @property
+    def counts(self) -> list[Node]:
+        """What it has counted, in terms of the body."""
+        return self.inner.counts if isinstance(self.inner, ChainRule) else []
+
     def over(self, found: Sequence[Node], values: dict[Node, Node]) -> list[Node]:
         """Nodes of the body over what is outside, the counts among them."""
         # Products with a tangent leaf belong to derivatives that nobody asked for.
-        counts = [c for c in (self.inner.counts if isinstance(self.inner, ChainRule) else [])
+        counts = [c for c in self.counts
                   if all(n.op is not LEAF or n in values for n in toposort([c]))]
         made = over([*found, *counts], values)
         if isinstance(self.outer, ChainRule):

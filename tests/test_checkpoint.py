@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ import pytest
 import rlx_py as rlx
 from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
+from rlx_py.ir.body import graph_of
+from rlx_py.ir.node import toposort
+from rlx_py.passes import remat
+from rlx_py.passes.differentiate import prepared
 from rlx_py.passes.memory import check_plan
+from rlx_py.passes.region import body_graph
+from rlx_py.passes.vjp import lacks_vjp
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
@@ -190,3 +197,174 @@ def test_specifications_are_values_and_checked(spec: Any, least: int) -> None:
     for wrong in (least - 1, True, 1.5, "2", None):
         with pytest.raises(rlx.ArgumentError, match=rf"(?s){spec.__name__}.*test_checkpoint.py"):
             spec(wrong)
+
+
+# ---- budgets -------------------------------------------------------------------------------------
+
+UNIT = ROWS * WIDTH * 4  # bytes of what one layer gives
+
+
+def chain(depth: int = 12) -> rlx.Graph:
+    g = rlx.Graph()
+    h = g.input("x", (ROWS, WIDTH))
+    for i in range(depth):
+        h = rlx.tanh(h @ g.param(f"w{i}", (WIDTH, WIDTH)))
+    g.output("loss", (h * h).mean())
+    return g
+
+
+def mixed() -> rlx.Graph:
+    """Ops with rules of their own, several results, integers, constants, and a value used twice."""
+    g = rlx.Graph()
+    x, w = g.input("x", (16, 8)), g.param("w", (8, 8))
+    rows = g.input("rows", (4,), rlx.i32)
+    h = rlx.layer_norm(x @ w, (8,)) * np.linspace(0.5, 1.5, 8, dtype=np.float32)
+    h = h + rlx.softmax(rlx.gelu(h @ w)) * rlx.exp(0.1 * h)
+    best, _ = rlx.top_k(h, 3)
+    picked = rlx.take(rlx.sort(h, axis=0), rows, axis=0)
+    g.output("loss", rlx.norm(best).sum() + (picked * picked).sum() + rlx.logsumexp(h))
+    g.output("h", h)
+    return g
+
+
+def mixed_feed() -> dict[str, Array]:
+    rng = np.random.default_rng(0)
+    return {"x": rng.normal(size=(16, 8)).astype(np.float32), "rows": np.array([3, 1, 1, 9], "i4"),
+            "w": rng.normal(0, 0.4, (8, 8)).astype(np.float32)}
+
+
+def kept_by(g: rlx.Graph) -> list[rlx.Node]:
+    (op,) = [n for n in g.nodes if n.op.name == "checkpoint"]
+    outputs = list(graph_of(op.attrs["body"]).outputs.values())
+    return [outputs[k] for k in op.attrs["kept"]]
+
+
+def nbytes(nodes: list[rlx.Node]) -> int:
+    return sum(n.tensor.nbytes for n in nodes)
+
+
+@pytest.mark.parametrize("most", [0, 40, 300, 1000, 3000, 10**9])
+def test_budgets_hold_and_bits_stay(most: int) -> None:
+    g = rlx.checkpoint(mixed(), policy=rlx.budget(most))
+    assert nbytes(kept_by(g)) <= most
+    given = mixed_feed()
+    derivations: list[Function] = [
+        lambda g: rlx.value_and_grad(g, of="loss", wrt=["w", "x"]), rlx.jvp,
+        lambda g: rlx.hvp(g, of="loss")]
+    for derive in derivations:
+        plain, again = derive(mixed()), derive(g)
+        extra = {k: np.cos(np.arange(64.0)).reshape(8, 8).astype("f4")
+                 for k in plain.inputs if k not in given}
+        want = rlx.evaluate(plain, given | extra)
+        same_bits(rlx.evaluate(again, given | extra), want)
+        found = rlx.compile(again, threads=1)(**given, **extra)
+        for name, value in want.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_budget_takes_memory_for_work_step_by_step() -> None:
+    def cost(g: rlx.Graph) -> Any:
+        return rlx.compile(rlx.value_and_grad(g, of="loss"), threads=1).cost()
+
+    plain = cost(chain())
+    found = {b: cost(rlx.checkpoint(chain(), policy=rlx.budget(b * UNIT)))
+             for b in (0, 2, 4, 8, 12)}
+    work = [c.flops for c in found.values()]
+    assert work == sorted(work, reverse=True) and len(set(work)) == 5
+    assert found[12].flops == plain.flops and found[12].arena_bytes <= plain.arena_bytes
+    assert found[2].arena_bytes < 0.6 * plain.arena_bytes
+    assert found[4].arena_bytes < 0.6 * plain.arena_bytes
+    again = work[0] - plain.flops  # every product of the chain once more
+    assert found[4].flops - plain.flops == pytest.approx(again * 8 / 12, rel=0.02)
+
+
+def test_equal_values_are_kept_at_equal_distances() -> None:
+    g = rlx.checkpoint(chain(), policy=rlx.budget(3 * UNIT))
+    (op,) = [n for n in g.nodes if n.op.name == "checkpoint"]
+    depth = [sum(m.op.name == "tanh" for m in toposort([n])) for n in kept_by(g)]
+    assert depth == [4, 7, 10]
+
+
+def small(seed: int, most: int = 4) -> rlx.Graph:
+    """A random program of a few values of unequal sizes and costs."""
+    rng = np.random.default_rng(seed)
+    g = rlx.Graph()
+    values = [g.param("a", (6, 4)), g.param("b", (4, 6))]
+    ops: list[Function] = [rlx.tanh, rlx.exp, lambda x: x * x, lambda x: x @ x.T,
+                           lambda x: rlx.sin(x).sum(axis=1, keepdims=True) * x]
+    for _ in range(most):
+        values.append(ops[rng.integers(len(ops))](values[rng.integers(len(values))]))
+    g.output("loss", sum(((v * v).sum() for v in values[3:]), values[2].sum()))
+    return g
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_choices_are_the_least_work_on_the_hull_and_near_it_between(seed: int) -> None:
+    graph = prepared(small(seed), list(small(seed).params.values()), lacks_vjp)
+    leaves = list(graph.params.values())
+    graph = body_graph(leaves, list(graph.outputs.values()))
+    values, needed = remat._read_again(graph)
+    search = remat._Search(values, needed)
+    places = [n for n in search.order if n in search.bytes and search.choice([n]).kept]
+    assert 3 <= len(places) <= 12
+    every = [search.choice(chosen) for size in range(len(places) + 1)
+             for chosen in combinations(places, size)]
+    best = {c.bytes: min(d.work for d in every if d.bytes <= c.bytes) for c in every}
+    corners = [b for b in best if all(
+        best[b] * (z - a) < best[a] * (z - b) + best[z] * (b - a)
+        for a in best for z in best if a < b < z)]
+    assert len(corners) >= 3
+    largest = max(search.work.values())
+    for most in best:
+        kept = remat.affordable(graph, most)
+        inverse = {v: k for k, v in values.items()}
+        found = search.choice(inverse[n] for n in kept)
+        assert found.bytes <= most
+        below = max(b for b in corners if b <= most)
+        assert best[most] <= found.work <= best[below]
+        if most in corners:
+            assert found.work == best[most]
+        assert found.work <= best[most] + largest
+
+
+def test_budgets_of_functions_and_inside_files(tmp_path: Path) -> None:
+    region = rlx.checkpoint(block, policy=rlx.budget(2 * UNIT))
+    plain, again = network(block), network(region)
+    same_bits(rlx.compile(rlx.value_and_grad(plain, of="loss"), threads=1)(**feed()),
+              rlx.compile(rlx.value_and_grad(again, of="loss"), threads=1)(**feed()))
+    again.save(tmp_path / "g.rlx")
+    same_bits(rlx.evaluate(rlx.grad(rlx.Graph.load(tmp_path / "g.rlx"), of="loss"), feed()),
+              rlx.evaluate(rlx.grad(plain, of="loss"), feed()))
+    step = rlx.train_step(again, of="loss", optimizer=rlx.optim.adam(1e-3))
+    check_plan(program_for(step, host()))
+
+
+def test_budgets_of_empty_regions_and_unknown_sizes() -> None:
+    g = rlx.Graph()
+    g.output("n", rlx.argmax(g.input("x", (3,))))
+    assert kept_by(rlx.checkpoint(g, policy=rlx.budget(100))) == []
+    free = rlx.Graph()
+    x = free.input("x", (rlx.dim("B"), 2))
+    free.output("loss", rlx.tanh(rlx.exp(x)).sum())
+    with pytest.raises(rlx.ArgumentError, match=r"(?s)sizes that are known.*test_checkpoint.py"):
+        rlx.checkpoint(free, policy=rlx.budget(100))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_choice_of_kept_values_gives_the_same_bits(seed: int) -> None:
+    plain, rng = small(seed, most=8), np.random.default_rng(seed)
+    region = rlx.checkpoint(plain, policy=lambda node: bool(rng.integers(3) == 0))
+    given = {k: rng.normal(0, 0.2, n.shape).astype("f4") for k, n in plain.params.items()}
+    derivations: list[Function] = [
+        lambda g: rlx.grad(g, of="loss"), lambda g: rlx.hvp(g, of="loss"),
+        lambda g: rlx.grad(rlx.grad(g, of="loss").derive(
+            {"s": rlx.grad(g, of="loss").outputs["grad_a"].sum()}), of="s", wrt=["a", "b"])]
+    for derive in derivations:
+        want, again = derive(plain), derive(region)
+        extra = {k: np.cos(np.arange(24.0)).reshape(n.shape).astype("f4")
+                 for k, n in want.inputs.items()}
+        for name, value in rlx.evaluate(want, given | extra).items():
+            found = rlx.evaluate(again, given | extra)[name]
+            np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-5)
+    first, second = (rlx.evaluate(rlx.grad(g, of="loss"), given) for g in (plain, region))
+    same_bits(first, second)
