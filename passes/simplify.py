@@ -45,18 +45,15 @@ def simplify(graph: Graph, *, fast_math: bool = False, rules: tuple[Rule, ...] |
 def rewriter(rules: tuple[Rule, ...], disable: frozenset[str]) -> Rewrite:
     """One rewrite of a node by the first rule that applies."""
     enabled = [r for r in rules if r.name not in disable]
-    table: dict[Op, tuple[Rule, ...]] = {}
+    first: tuple[Rewrite, ...] = () if "fold" in disable else (fold,)
+    table: dict[Op, tuple[Rewrite, ...]] = {}
     for op in dict.fromkeys(op for r in enabled for op in r.ops):
-        table[op] = tuple(r for r in enabled if op in r.ops or not r.ops)
-    general = tuple(r for r in enabled if not r.ops)
-    folds = "fold" not in disable
+        table[op] = (*first, *(r.apply for r in enabled if op in r.ops or not r.ops))
+    general = (*first, *(r.apply for r in enabled if not r.ops))
 
     def rewrite(node: Node) -> Node | None:
-        folded = fold(node) if folds else None
-        if folded is not None:
-            return folded
-        for rule in table.get(node.op, general):
-            better = _applied(rule, node)
+        for apply in table.get(node.op, general):
+            better = _applied(apply, node)
             if better is not None:
                 return better
         return None
@@ -64,10 +61,10 @@ def rewriter(rules: tuple[Rule, ...], disable: frozenset[str]) -> Rewrite:
     return rewrite
 
 
-def _applied(rule: Rule, node: Node) -> Node | None:
+def _applied(apply: Rewrite, node: Node) -> Node | None:
     """What a rule makes of a node; None too where that depends on sizes of a dynamic graph."""
     try:
-        return rule.apply(node)
+        return apply(node)
     except Undecided:
         return None
 

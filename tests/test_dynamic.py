@@ -163,6 +163,8 @@ CUTS: dict[str, Callable[[Any, Any], Any]] = {
     "joined": lambda x, b: rlx.concatenate([x[1:], x, x[:1]]),
     "parts": lambda x, b: rlx.split(rlx.concatenate([x, x]), 2)[1],
     "halves": lambda x, b: (lambda p: p[0] * p[1])(rlx.split(x.reshape((2 * b, 2)), [b])),
+    "one": lambda x, b: x.reshape((-1,))[0], "top": lambda x, b: x[:, 0][-1],
+    "multiple": lambda x, b: rlx.pad(x, ((0, -b % 8), (0, 0))).reshape((-1, 8, 4)),
     "framed": lambda x, b: rlx.pad(x, 1), "repeated": lambda x, b: rlx.repeat(x, 2, 0),
     "tiled": lambda x, b: rlx.tile(x, (b, 1)), "triangle": lambda x, b: rlx.tril(x @ x.T),
     "positions": lambda x, b: x + rlx.arange(b, dtype=rlx.f32)[:, None] / b,

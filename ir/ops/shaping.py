@@ -271,13 +271,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     and "wrap" continue the array as NumPy does.
     """
     node = as_node(x)
-    widths = np.asarray(pad_width)
-    if widths.dtype.kind not in "iu" or (widths < 0).any():
-        raise ArgumentError(f"widths must be integers that are not negative, not {pad_width!r}")
-    try:
-        pairs = np.broadcast_to(widths, (node.rank, 2)).tolist()
-    except ValueError:
-        raise ShapeError(f"widths {pad_width!r} do not fit rank {node.rank}") from None
+    pairs = _widths(pad_width, node.rank)
     if mode == "constant":
         value = convert(as_node(constant_values, node.dtype), node.dtype)
         return padded(node, value, tuple(a for a, _ in pairs), tuple(b for _, b in pairs),
@@ -288,6 +282,19 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
         if low or high:
             node = _continued(node, axis, low, high, mode)
     return node
+
+
+def _widths(given: Any, rank: int) -> list[tuple[int, int]]:
+    """What goes before and behind each axis."""
+    widths = np.asarray(given, object)
+    try:
+        pairs = np.broadcast_to(widths, (rank, 2)).tolist()
+    except ValueError:
+        raise ShapeError(f"widths {given!r} do not fit rank {rank}") from None
+    if any(isinstance(v, bool) or not isinstance(v, int | np.integer | Dim) or v < 0
+           for pair in pairs for v in pair):
+        raise ArgumentError(f"widths must be integers that are not negative, not {given!r}")
+    return [(before, behind) for before, behind in pairs]
 
 
 def _continued(node: Node, axis: int, low: int, high: int, mode: Any) -> Node:
