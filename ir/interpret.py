@@ -98,7 +98,8 @@ def _run_loop(program: Program, memory: dict[Buffer, Array], loop: Loop,
         position = bound - 1 - step if loop.reverse and bound is not None else step
         for buffer, place in loop.slices.items():
             first = place.start + position * place.stride
-            memory[buffer] = memory[place.of][first:first + buffer.size]
+            whole = memory.setdefault(place.of, np.zeros(place.of.size, place.of.dtype.numpy))
+            memory[buffer] = whole[first:first + buffer.size]
         _run_items(program, memory, part(inside, loop.first, loop.test))
         if loop.condition is not None and not memory[loop.condition][0]:
             break

@@ -167,17 +167,22 @@ def _same_carry(value: Any, like: Sequence[Node], tree: Tree) -> list[Node]:
 # ---- segments --------------------------------------------------------------------------------
 
 
-def _levels(checkpoint: Any, body: Body, steps: int) -> list[int]:
+def _levels(checkpoint: Any, body: Body, steps: int | Dim) -> list[int]:
     """The lengths of segments, those of each level inside one of the level before; 1 at the end
     where a step stores nothing but its carries."""
     if checkpoint is None or steps == 0:
         return []
+    if checkpoint in (every(1), count(0)):
+        return [1]
+    if isinstance(steps, Dim):
+        raise ArgumentError(f"checkpoint={checkpoint!r} needs a number of steps, not {steps}; "
+                            "every(1) and count(0) do not")
     if checkpoint == "sqrt":
         return _segments(ceil(steps ** 0.5))
     if isinstance(checkpoint, every):
         return _segments(min(checkpoint.k, steps))
     if isinstance(checkpoint, count):
-        return _segments(-(-steps // (checkpoint.number or steps)))
+        return _segments(-(-steps // checkpoint.number))
     if isinstance(checkpoint, budget):
         return _affordable(checkpoint.bytes, body, steps)
     raise ArgumentError(f'checkpoint={checkpoint!r} is none of None, "sqrt", every(k), count(K), '

@@ -36,13 +36,13 @@ from rlx_py.passes.hoist import hoist_products
 from rlx_py.passes.join import join_loops
 from rlx_py.passes.own_bodies import ProgramEmitter
 from rlx_py.passes.own_loops import LoopEmitter, results_of
-from rlx_py.passes.prune import prune
+from rlx_py.passes.prune import pruned
 from rlx_py.passes.storage import inline_scalar
 
 
 def primitive(graph: Graph) -> Graph:
     """What `lower` takes, without a pass that may be left out."""
-    return decompose(hoist_products(join_loops(prune(decompose(graph)))))
+    return decompose(hoist_products(join_loops(pruned(decompose(graph), decompose))))
 
 
 def lower(graph: Graph, bodies: Callable[[Graph], Graph] = primitive) -> Program:
@@ -295,10 +295,10 @@ class Lowering:
             else:
                 value = block.compute(m, at)
             known[m] = (at, value)
+        for m, (at, value) in known.items():
             if m in self.escaping:
                 block.write(self.buffers[m], row_major(at, m.shape), value)
         return block.body
-
 
     def _scatter(self, block: Block, node: Node, at: Place, value: Value) -> None:
         """Add an element of the node's input to the result."""
@@ -368,19 +368,25 @@ class RowKernel:
         with open_loops(self.block, inner[:outer]):
             folds = {m: Fold(self.block, m) for m in reducers}
             with open_loops(self.block, inner[outer:], independent=not reducers):
+                here = place(full)
                 for m in nest.members:
                     if m in folds:
-                        at = reduce_place(m, place(full))
+                        at = reduce_place(m, here)
                         folds[m].step(self.block.value(m.inputs[0], at))
                     else:
-                        self._result(m, place(full), self.block.compute(m, place(full)))
+                        self.known[m] = (here, self.block.compute(m, here))
+                # Last, since what is updated in place is read by others too.
+                for m in nest.members:
+                    if m not in folds:
+                        self._write(m)
             for m, fold in folds.items():
-                self._result(m, place(full[: m.rank]), fold.result())
+                self.known[m] = (place(full[: m.rank]), fold.result())
+                self._write(m)
         # Values inside the nest are gone; those of the row stay.
         self.known = {m: (at, v) for m, (at, v) in self.known.items() if m.rank == self.depth}
 
-    def _result(self, node: Node, at: Place, value: Value) -> None:
-        self.known[node] = (at, value)
+    def _write(self, node: Node) -> None:
+        at, value = self.known[node]
         if node in self.tiles:
             self.block.write(self.tiles[node], row_major(at[self.depth:],
                                                          node.shape[self.depth:]), value)

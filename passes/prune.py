@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import PROJECT, Node, replaced
 from rlx_py.ir.stored import BodyRule
+
+
+def pruned(graph: Graph, primitive: Callable[[Graph], Graph]) -> Graph:
+    """A primitive graph without what nobody reads. What comes out of bodies (steps of loops of one
+    step, values that are the same at each) may be composite or hold loops, and is made primitive
+    and pruned too."""
+    while True:
+        before, better = _extent(graph), prune(graph)
+        if better is graph:
+            return graph
+        graph = primitive(better)
+        if _extent(graph) == before:
+            return graph
+
+
+def _extent(graph: Graph) -> list[tuple[int, int]]:
+    """How much the ops with bodies take and give."""
+    return [(len(n.inputs), len(n)) for n in graph.nodes if isinstance(n.op.kernel, BodyRule)]
 
 
 def prune(graph: Graph) -> Graph:

@@ -25,23 +25,26 @@ from rlx_py.passes.join import join_loops
 from rlx_py.passes.lower import lower
 from rlx_py.passes.memory import check_plan, plan_memory
 from rlx_py.passes.pipeline import report_text, run_steps
-from rlx_py.passes.prune import prune
+from rlx_py.passes.prune import pruned
 from rlx_py.passes.schedule import CpuTarget, schedule
 from rlx_py.passes.simplify import simplify
 
 
 def program_for(graph: Graph, target: Target, *, fast_math: bool = False) -> Program:
     """The scheduled, planned loops of a graph on a target."""
-    primitive = partial(run_steps, steps=(
+    plain = partial(run_steps, steps=(
         ("simplify", partial(simplify, fast_math=fast_math)),
-        ("decompose", decompose),
-        ("simplify", partial(simplify, fast_math=fast_math)),
-        ("prune", prune),
-        ("join_loops", join_loops),
-        ("hoist_products", hoist_products),
         ("decompose", decompose),
         ("simplify", partial(simplify, fast_math=fast_math)),
     ))
+
+    def primitive(graph: Graph) -> Graph:
+        return plain(run_steps(plain(graph), (
+            ("prune", partial(pruned, primitive=plain)),
+            ("join_loops", join_loops),
+            ("hoist_products", hoist_products),
+        )))
+
     scheduled = once_each(lower(primitive(graph), primitive), partial(run_steps, steps=(
         ("schedule", partial(schedule, target=CpuTarget(target.vector_bytes))),
         ("expand_contract", partial(expand_contract, target=tile_target(target))),
