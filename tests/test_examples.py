@@ -22,6 +22,7 @@ ARGUMENTS = {
     "maml.py": ["--sine-steps", "200", "--digit-steps", "150"],
     "implicit_maml.py": ["--steps", "150"],
     "learned_optimizer.py": ["--meta-steps", "60"],
+    "gradient_penalty.py": ["--steps", "250"],
     "mixed_precision.py": ["--epochs", "4"],
     "newton.py": ["--steps", "10"],
 }
@@ -37,6 +38,7 @@ PRINTS = {
     "export_mlp.py": ["bytes of object file"],
     "find_nan.py": ["forward:  nan in sqrt", "in the backward of sqrt", "find_nan.py:",
                     "finite:   None"],
+    "gradient_penalty.py": ["of other real images", "@"],
     "hessian_vector.py": ["largest eigenvalue"],
     "jacobians.py": ["2 J'r is the gradient", "stationary after"],
     "linear_regression.py": ["largest difference"],
@@ -58,6 +60,12 @@ PRINTS = {
 }
 # The first group of each pattern, and between what its numbers lie.
 BOUNDS: dict[str, list[tuple[str, float, float]]] = {
+    "gradient_penalty.py": [
+        (r"(\S+) in the last 100 steps", 0.9, 1.1),
+        (r"untrained generator: (\S+)", 0.2, 0.5),
+        (r"the trained generator: (\S+)", 0.01, 0.16),
+        (r"other real images: (\S+)", 0.005, 0.03),
+    ],
     "learned_optimizer.py": [
         (r"; (\d+) KiB for 100 steps", 500, 5000),
         (r"untrained optimiser: (\S+)", 1, 100),
