@@ -120,7 +120,9 @@ def _decompose_backward(dy: Node, q: Node, k: Node, v: Node, g: Node, beta: Node
         dy, q, k, g, beta, kept, error = step
         moved = error * _wide(beta, error)
         whole = later + _outer(dy, q)
-        dq = einsum("bghvk,bghv->bgk", kept + _outer(moved, k), dy)
+        # Not of S itself, which nothing else needs whole.
+        own = einsum("bghv,bghv->bg", moved, dy)
+        dq = einsum("bghvk,bghv->bgk", kept, dy) + _wide(own, k) * k
         over_k = einsum("bghvk,bgk->bghv", whole, k)
         dv = over_k * _wide(beta, over_k)
         dk = einsum("bghvk,bghv->bgk", whole, moved) - einsum("bghvk,bghv->bgk", kept, dv)

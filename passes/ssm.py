@@ -160,7 +160,9 @@ def _selective_backward(dy: Node, u: Node, dt: Node, a: Node, b: Node, c: Node, 
         g, u, dt, b, c, kept = step
         dh = later + _outer(g, c)
         over_b, e = einsum("bdn,bn->bd", dh, b), dh * kept
-        dc = einsum("bdn,bd->bn", kept + _outer(dt * u, b), g)
+        # Not of h itself, which nothing else needs whole.
+        own = REDUCE_SUM(dt * u * g, axes=(1,))
+        dc = einsum("bdn,bd->bn", kept, g) + spread(own, b.shape, (0,)) * b
         db = einsum("bdn,bd->bn", dh, dt * u)
         ddt = einsum("bdn,dn->bd", e, a) + u * over_b
         da = da + einsum("bdn,bd->dn", e, dt)
