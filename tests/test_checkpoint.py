@@ -368,3 +368,22 @@ def test_any_choice_of_kept_values_gives_the_same_bits(seed: int) -> None:
             np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-5)
     first, second = (rlx.evaluate(rlx.grad(g, of="loss"), given) for g in (plain, region))
     same_bits(first, second)
+
+
+@pytest.mark.parametrize("most", [0, 100, 10**6])
+def test_loops_inside_a_budget(most: int) -> None:
+    def graph() -> rlx.Graph:
+        g = rlx.Graph()
+        w = g.param("w", (3,), rlx.f64)
+        last, seen = rlx.scan(lambda c, x: (rlx.sin(c) * x + w, c * c), w * 2.0,
+                              np.arange(12.0).reshape(4, 3))
+        chosen = rlx.cond(last.sum() > 0.0, rlx.exp, rlx.square, last)
+        g.output("loss", rlx.tanh(chosen).sum() + (seen * seen).mean())
+        return g
+
+    region = rlx.checkpoint(graph(), policy=rlx.budget(most))
+    assert nbytes(kept_by(region)) <= most
+    point = {"w": np.array([0.5, 0.2, 0.1])}
+    want, found = (rlx.evaluate(rlx.grad(g, of="loss"), point) for g in (graph(), region))
+    np.testing.assert_allclose(found["grad_w"], want["grad_w"], rtol=1e-12)
+    rlx.check_grads(region, point, of="loss", order=2)

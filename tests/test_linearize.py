@@ -137,3 +137,21 @@ def test_names_of_outputs_can_be_asked_for() -> None:
     outer = rlx.Graph()
     called = outer.call(g, x=outer.input("x", (8, 4)))
     assert "loss" in called and "t_w" not in called
+
+
+def test_loops_branches_regions_and_sizes_by_name() -> None:
+    g = rlx.Graph()
+    x, w = g.input("x", (rlx.dim("B"), 3), rlx.f64), g.param("w", (3,), rlx.f64)
+    h, _ = rlx.scan(lambda c, s: (rlx.sin(c) * s + w, None), w * 2.0, length=3,
+                    xs=rlx.constant(np.arange(9.0).reshape(3, 3)))
+    h = rlx.cond(h.sum() > 0.0, rlx.exp, rlx.square, h)
+    h = rlx.while_loop(lambda a: a.sum() < 50.0, lambda a: a * 1.5 + w, h, max_steps=30)
+    g.output("y", rlx.checkpoint(lambda h: rlx.tanh(x @ h).mean())(h * 0.01))
+    feed = {"x": np.linspace(-1, 1, 12).reshape(4, 3), "w": np.array([0.5, 0.2, 0.1])}
+    tangents = {"t_w": np.array([1.0, -2.0, 3.0])}
+    primal, tangent = (rlx.bind(h, {"B": 4}) for h in rlx.linearize(g))
+    values = rlx.evaluate(primal, feed)
+    residuals = {k: values[k] for k in tangent.inputs if k in values}
+    found = rlx.evaluate(tangent, {**residuals, **tangents})
+    want = rlx.evaluate(rlx.bind(rlx.jvp(g), {"B": 4}), {**feed, **tangents})
+    np.testing.assert_allclose(found["t_y"], want["t_y"], rtol=1e-12)

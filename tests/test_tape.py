@@ -464,3 +464,24 @@ def test_regions_rules_and_constants_inside_and_across_tapes() -> None:
 def test_functions_that_branch_on_values_cannot_be_traced_inside() -> None:
     with rlx.Tape(), pytest.raises(rlx.ArgumentError, match="no value on this tape"):
         rlx.trace(lambda x: x if x > 0.0 else -x, rlx.spec(()))
+
+
+def loops(p: Any) -> Any:
+    last, seen = rlx.scan(lambda c, x: (rlx.sin(c) * x + p, c * c), p * 2.0,
+                          np.arange(12.0).reshape(4, 3), checkpoint=rlx.every(2))
+    chosen = rlx.cond(last.sum() > 0.0, rlx.exp, rlx.square, last)
+    grown = rlx.while_loop(lambda a: a.sum() < 50.0, lambda a: a * 1.5 + p, chosen, max_steps=30)
+    return grown.sum() + seen.mean()
+
+
+def test_loops_and_branches_are_recorded_as_single_operations() -> None:
+    p = rlx.Parameter(np.array([0.5, 0.2, 0.1]))
+    with rlx.Tape() as tape:
+        loss = loops(p)
+    tape.backward(loss)
+    assert [n.op.name for n in tape.provenance].count("scan") == 2
+    g = rlx.Graph()
+    g.output("loss", loops(g.param("p", (3,), rlx.f64)))
+    found = rlx.evaluate(rlx.value_and_grad(g, of="loss"), {"p": p.value})
+    assert np.isfinite(loss.item()) and loss.item() == found["loss"]
+    np.testing.assert_allclose(p.grad, found["grad_p"], rtol=1e-12)
