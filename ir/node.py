@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, DTypeError, RLXError, ShapeError, Undecided
 from rlx_py.ir.literal import attr_key
+from rlx_py.ir.signature import check_call
 from rlx_py.ir.types import DType, Precision, TensorType, TupleType, Type, check_size
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ Ask = (tuple[int, tuple["Index", ...]] | tuple[int, tuple["Index", ...], "Expr"]
 ElementRule = Callable[["Node", tuple["Index", ...]], Generator[Ask, Any, "Expr"]]
 
 OPS: dict[str, Op] = {}
+MOST_PARTS = 2**16  # nodes that one call makes of one node
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +172,14 @@ class Node:
             raise ArgumentError("a scalar node has no length")
         return len(sizes) if isinstance(self.type, TupleType) else self.type.shape[0]
 
+    def __array__(self, *options: Any, **more: Any) -> NoReturn:
+        raise ArgumentError(f"a node ({self.op.name} {self.type}) has no values while the graph is "
+                            "built; join nodes with stack or concatenate" + at(user_location()))
+
     def __iter__(self) -> Iterator[Node]:
+        if len(self) > MOST_PARTS:
+            raise ArgumentError(f"a node of {self.type} is too long to take apart"
+                                + at(user_location()))
         return iter([self[i] for i in range(len(self))])
 
     def __getitem__(self, key: Any) -> Node:
@@ -371,6 +380,7 @@ def make(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Node:
     source = _MAKING.origin
     loc = user_location() if source is None else source.loc
     try:
+        check_call(op, inputs, attrs)
         type = op.infer(*[n.type for n in inputs], **attrs)
         for t in type.elements if isinstance(type, TupleType) else (type,):
             check_size(t.shape)
@@ -397,10 +407,14 @@ def _infer_leaf(*, name: str, kind: str, type: Type) -> Type:
 
 
 def _infer_tuple(*types: TensorType) -> Type:
+    if not types:
+        raise ArgumentError("a tuple of no results")
     return TupleType(types)
 
 
 def _infer_project(operand: TupleType, *, index: int) -> Type:
+    if not 0 <= index < len(operand.elements):
+        raise ArgumentError(f"{operand} has no result {index}")
     return operand.elements[index]
 
 

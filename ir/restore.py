@@ -10,7 +10,7 @@ import numpy as np
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, OPS, Location, Node
-from rlx_py.ir.signature import check_call, first_line
+from rlx_py.ir.signature import check_attribute, check_call, first_line
 from rlx_py.ir.types import TensorType, TupleType, Type, as_dtype, check_size
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ def restored(name: str, inputs: Sequence[Node], attrs: Mapping[str, Any], type: 
     op = OPS.get(name)
     if op is None or op is LEAF:
         raise FormatError(f"there is no op {name!r}")
-    check_call(op, inputs, attrs)
+    for value in attrs.values():
+        check_attribute(value)
     try:
+        check_call(op, inputs, attrs)
         found = op.infer(*[n.type for n in inputs], **attrs)
         for t in found.elements if isinstance(found, TupleType) else (found,):
             check_size(t.shape)

@@ -1,7 +1,7 @@
 """What an op accepts, read from its own rules: how many inputs, and attributes of which kinds.
 
-Files and texts are written by others. Inference alone would let much pass that only evaluation
-trips over, so what they say is compared with the signatures of the op's rules first.
+Every call is compared with the signatures of the op's rules before its type is inferred, whether a
+user, a pass, a text or a file makes it. So rules compute with attributes of the kinds they declare.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Union, Unpack, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from rlx_py.ir.bounds import least
 from rlx_py.ir.dim import Dim
-from rlx_py.ir.errors import FormatError, RLXError
+from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
 from rlx_py.ir.literal import Literal
-from rlx_py.ir.node import PROJECT, TUPLE, Node, Op
-from rlx_py.ir.types import DType, TupleType, Type, check_size
+from rlx_py.ir.types import DType, TensorType, TupleType, Type, check_size
+
+if TYPE_CHECKING:
+    from rlx_py.ir.node import Node, Op
 
 # Bounds that no honest program meets; they keep the work on a hostile one linear in its size.
 MOST_AXES = 64  # NumPy's own
@@ -34,7 +36,7 @@ class Signature:
     """Inputs at least and at most (None: any number); attributes and what they may hold.
 
     `needed` are those without a default. `rest` is what attributes of other names may hold; None
-    where there are no others.
+    where there are no others. `takes` is the kind of type that inputs have.
     """
 
     least: int
@@ -42,6 +44,7 @@ class Signature:
     attrs: Mapping[str, Any]
     needed: tuple[str, ...] = ()
     rest: Any = None
+    takes: type[Type] = TensorType
 
 
 @cache
@@ -51,7 +54,7 @@ def signature(op: Op) -> Signature:
     read = [_signature(inspect.unwrap(r)) for r in rules]
     fixed = next((s for s in read if s.most is not None), read[0])
     named = next((s for s in read if s.rest is None), read[0])
-    return replace(named, least=fixed.least, most=fixed.most)
+    return replace(named, least=fixed.least, most=fixed.most, takes=read[0].takes)
 
 
 def _signature(rule: Any) -> Signature:
@@ -70,7 +73,8 @@ def _signature(rule: Any) -> Signature:
         table = get_type_hints(get_args(rest)[0])
         attrs, needed, rest = attrs | table, (*needed, *table), None
     most = None if inspect.Parameter.VAR_POSITIONAL in kinds else count
-    return Signature(count, most, attrs, needed, rest)
+    tuples = any(hints.get(p.name) is TupleType for p in parameters)
+    return Signature(count, most, attrs, needed, rest, TupleType if tuples else TensorType)
 
 
 def first_line(error: RLXError) -> str:
@@ -79,26 +83,22 @@ def first_line(error: RLXError) -> str:
 
 
 def check_call(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> None:
-    """Refuse, with FormatError, what the signature of an op does not hold."""
+    """Refuse, with ArgumentError, what the signature of an op does not hold."""
     known = signature(op)
     if len(inputs) < known.least or (known.most is not None and len(inputs) > known.most):
-        raise FormatError(f"{op.name} does not take {len(inputs)} inputs")
-    missing = [k for k in known.needed if k not in attrs]
-    if missing:
-        raise FormatError(f"{op.name} lacks the attribute {missing[0]!r}")
+        raise ArgumentError(f"it does not take {len(inputs)} inputs")
+    for n in inputs:
+        if not isinstance(n.type, known.takes):
+            raise ArgumentError(f"it does not take {n.type}")
+    for key in known.needed:
+        if key not in attrs:
+            raise ArgumentError(f"it lacks the attribute {key!r}")
     for key, value in attrs.items():
         hint = known.attrs.get(key, known.rest)
         if hint is None:
-            raise FormatError(f"{op.name} has no attribute {key!r}")
-        check_attribute(value)
+            raise ArgumentError(f"there is no attribute {key!r}")
         if not matches(value, hint):
-            raise FormatError(f"{op.name} does not take {key}={value!r}")
-    tuples = [n for n in inputs if isinstance(n.type, TupleType)]
-    if op is PROJECT:
-        if not tuples or not 0 <= attrs["index"] < len(tuples[0]):
-            raise FormatError(f"project: {inputs[0].type} has no result {attrs['index']}")
-    elif tuples or (op is TUPLE and not inputs):
-        raise FormatError(f"{op.name} does not take ({', '.join(str(n.type) for n in inputs)})")
+            raise ArgumentError(f"it does not take {key}={value!r}")
 
 
 def matches(value: Any, hint: Any) -> bool:
@@ -110,9 +110,11 @@ def matches(value: Any, hint: Any) -> bool:
     if get_origin(hint) is tuple:
         return isinstance(value, tuple) and _entries_match(value, get_args(hint))
     if hint is float:
-        return isinstance(value, float) or type(value) is int
+        return isinstance(value, float) or matches(value, int)
     if hint is int:
-        return type(value) is int or isinstance(value, Dim)
+        if isinstance(value, Dim):
+            return True
+        return type(value) is int and -2**63 <= value < 2**64  # u64: keys and seeds
     return isinstance(value, hint)
 
 

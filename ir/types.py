@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
@@ -82,9 +82,11 @@ def as_dtype(value: Any) -> DType:
         return DTYPES[value]
     if isinstance(value, type) and value in _FROM_PYTHON:
         return _FROM_PYTHON[value]
+    if not isinstance(value, str | type | np.dtype):
+        raise DTypeError(f"not an element type: {value!r}")
     try:
         found = _FROM_NUMPY.get(np.dtype(value))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise DTypeError(f"not an element type: {value!r}") from error
     if found is None:
         raise DTypeError(f"element type {value!r} is not one of {', '.join(DTYPES)}")
@@ -172,8 +174,8 @@ Type = TensorType | TupleType
 
 def as_shape(shape: Any) -> tuple[int, ...]:
     """A checked shape from a size or a sequence of sizes."""
-    entries = (shape,) if isinstance(shape, int | np.integer | Dim) else tuple(shape)
     dims: list[Any] = []
+    entries = (shape,) if isinstance(shape, int | np.integer | Dim) else listed(shape, "shape")
     for d in entries:
         if isinstance(d, bool | np.bool_) or not isinstance(d, int | np.integer | Dim):
             raise ShapeError(f"a size must be an integer, not {d!r} in {entries}")
@@ -182,6 +184,15 @@ def as_shape(shape: Any) -> tuple[int, ...]:
         raise ShapeError(f"negative size in {tuple(dims)}")
     check_size(tuple(dims))
     return tuple(dims)
+
+
+def listed(value: Any, what: str) -> tuple[Any, ...]:
+    """The entries of a list, tuple or array; ArgumentError for what has none."""
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str | bytes):
+        raise ArgumentError(f"{what} is an integer or a sequence of them, not {value!r}")
+    if isinstance(value, np.ndarray) and not value.ndim:
+        return (value[()],)
+    return tuple(value)
 
 
 def check_size(shape: tuple[int, ...]) -> None:
@@ -204,8 +215,8 @@ def normalize_axes(axis: int | Iterable[int] | None, rank: int) -> tuple[int, ..
     """Sorted, distinct, non-negative axes; None means all."""
     if axis is None:
         return tuple(range(rank))
-    axes = [axis] if isinstance(axis, int | np.integer) else list(axis)
+    axes = (axis,) if isinstance(axis, int | np.integer) else listed(axis, "axis")
     found = [normalize_axis(a, rank) for a in axes]
     if len(set(found)) != len(found):
-        raise ArgumentError(f"axes {tuple(axes)} name one axis twice")
+        raise ArgumentError(f"axes {axes} name one axis twice")
     return tuple(sorted(found))

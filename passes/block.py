@@ -87,13 +87,15 @@ class Block:
 
     @contextmanager
     def loop_over(self, var: Var, *, independent: bool) -> Iterator[None]:
-        """An open loop over a given variable."""
+        """An open loop over a given variable. One that does nothing, or never runs, is left out:
+        around it another may run very long for nothing."""
         self.depths[var] = len(self.scopes)
         self.scopes.append(_Scope())
         yield
         scope = self.scopes.pop()
         axis = Axis.PARALLEL if independent else Axis.SERIAL
-        self.append(For(var, tuple(scope.body), axis))
+        if var.extent and scope.body:
+            self.append(For(var, tuple(scope.body), axis))
 
     def declare(self, dtype: DType, initial: Value, name: str = "acc") -> Local:
         """An accumulator of the innermost open loop."""

@@ -13,6 +13,7 @@ from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.graph import Graph, inline
 from rlx_py.ir.node import LEAF, Chain, Node, at, leaf, project, toposort, user_location
 from rlx_py.ir.ops.constant import CONSTANT
+from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.tree import Tree, flatten
@@ -56,6 +57,12 @@ def body_graph(leaves: Sequence[Node], results: Sequence[Node]) -> Graph:
     return graph
 
 
+@located
+def argument(x: Any) -> Node:
+    """What a user gave, as a node. Raises ArgumentError."""
+    return as_node(x)
+
+
 class Arguments:
     """What a user's function is called with: nested nodes and arrays, and numbers, which stay."""
 
@@ -63,7 +70,7 @@ class Arguments:
         self.leaves, self.tree = flatten(args)
         self.places = [i for i, x in enumerate(self.leaves)
                        if not isinstance(x, bool | int | float | str)]
-        self.nodes = [as_node(self.leaves[i]) for i in self.places]
+        self.nodes = [argument(self.leaves[i]) for i in self.places]
 
     def with_nodes(self, nodes: Sequence[Any], rest: Any = ...) -> tuple[Any, ...]:
         """The arguments over other nodes; `rest` in the place of numbers, if given."""
@@ -98,7 +105,7 @@ class Recursion:
 def results_of(value: Any) -> tuple[list[Node], Tree]:
     """What a user's function returned, as nodes and their nesting."""
     leaves, tree = flatten(value)
-    return [as_node(x) for x in leaves], tree
+    return [argument(x) for x in leaves], tree
 
 
 def same_results(what: str, found: list[Node], nesting: Tree, like: str, results: list[Node],

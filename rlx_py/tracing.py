@@ -11,9 +11,9 @@ import numpy as np
 from rlx_py.ir.errors import ArgumentError, RLXError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import LEAF, Node, at, toposort, user_location
-from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.tree import Nesting, Tree, flatten, structure
 from rlx_py.ir.types import TensorType, as_dtype, as_shape, f32
+from rlx_py.passes.region import argument
 
 
 def spec(shape: Any, dtype: Any = f32) -> TensorType:
@@ -48,7 +48,7 @@ def trace(fn: Callable[..., Any], params: Any, *inputs: Any) -> Graph:
     results, tree = flatten(fn(*values))
     nesting = Nesting(trees, tree)
     for path, result in zip(nesting.result_names, results, strict=True):
-        graph.output(path, as_node(result))
+        graph.output(path, argument(result))
     _check_leaves(graph)
     graph.nesting = nesting
     return graph

@@ -147,7 +147,7 @@ def test_special_functions_of_users() -> None:
     for node, want in pairs:
         np.testing.assert_allclose(value(node), want, rtol=1e-14)
     for order in (1.0, True, "1"):
-        with pytest.raises(ArgumentError, match="order"):
+        with pytest.raises(ArgumentError, match="polygamma"):
             pw.polygamma(order, x)  # type: ignore[arg-type]
 
 

@@ -147,11 +147,9 @@ def test_an_attribute_that_no_text_can_hold_is_refused(value: Any) -> None:
         show_attribute(value)
 
 
-def test_a_graph_with_such_an_attribute_is_refused_by_name() -> None:
-    g = Graph()
-    g.output("y", make(Op("odd", lambda x, *, k: x), (g.input("x", 2),), {"k": object()}))
+def test_a_node_with_such_an_attribute_is_refused_by_name() -> None:
     with pytest.raises(ArgumentError, match="odd.*object"):
-        str(g)
+        make(Op("odd", lambda x, *, k: x), (Graph().input("x", 2),), {"k": object()})
 
 
 def test_a_state_that_begins_as_no_number_is_refused() -> None:

@@ -33,13 +33,19 @@ from rlx_py.ir.ops.special import ERF, LOGISTIC
 from rlx_py.ir.types import TensorType, Type
 
 
-def activation(name: str, decompose: Callable[..., Node], vjp: VJPRule | None = None) -> Op:
-    """A composite from one float tensor to another of its type, computed in the compute type."""
+def activation(name: str, decompose: Callable[..., Node], vjp: VJPRule | None = None,
+               check: Callable[..., None] | None = None) -> Op:
+    """A composite from one float tensor to another of its type, computed in the compute type.
+
+    check(**attrs) refuses attributes that do not go together.
+    """
 
     def infer(x: TensorType, **attrs: Any) -> Type:
         require_float(name, x.dtype)
         if not all(math.isfinite(v) for v in attrs.values() if isinstance(v, float)):
             raise ArgumentError(f"{attrs} must be finite")
+        if check is not None:
+            check(**attrs)
         return x
 
     return composite(name, infer, in_compute_type(decompose), vjp=vjp, batch=unchanged)

@@ -9,13 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.node import OPERATORS, Node, at, user_location
+from rlx_py.ir.node import OPERATORS, Node
 from rlx_py.ir.ops import elementwise as ew
 from rlx_py.ir.ops.compare import AND, EQ, LT, NE, OR, SHR, XOR
 from rlx_py.ir.ops.constant import scalar_of
 from rlx_py.ir.ops.elementwise import SELECT, cast, fill
+from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.operand import as_node, convert, together
 from rlx_py.ir.types import as_dtype, f32, i64
+
+LARGEST_DECIMALS = 308
 
 
 def floating(x: Any) -> Node:
@@ -32,28 +35,33 @@ def floats_together(*values: Any) -> list[Node]:
 # ---- arithmetic ------------------------------------------------------------------------------
 
 
+@located
 def add(x1: Any, x2: Any) -> Node:
     """x1 + x2; of bools, their logical or."""
     a, b = together(x1, x2)
     return OR(a, b) if a.dtype.kind == "bool" else ew.ADD(a, b)
 
 
+@located
 def subtract(x1: Any, x2: Any) -> Node:
     """x1 − x2."""
     return ew.SUB(*together(x1, x2))
 
 
+@located
 def multiply(x1: Any, x2: Any) -> Node:
     """x1·x2; of bools, their logical and."""
     a, b = together(x1, x2)
     return AND(a, b) if a.dtype.kind == "bool" else ew.MUL(a, b)
 
 
+@located
 def divide(x1: Any, x2: Any) -> Node:
     """x1/x2; of integers in f32."""
     return ew.DIV(*floats_together(x1, x2))
 
 
+@located
 def floor_divide(x1: Any, x2: Any) -> Node:
     """⌊x1/x2⌋, of the exact quotient; 0 for an integer divided by 0. Its derivative is 0."""
     a, b = together(x1, x2)
@@ -66,11 +74,13 @@ def floor_divide(x1: Any, x2: Any) -> Node:
     return SELECT(EQ(b, zero), ew.FLOOR(ew.DIV(a, b)), quotient)
 
 
+@located
 def remainder(x1: Any, x2: Any) -> Node:
     """x1 − ⌊x1/x2⌋·x2, with the sign of x2; 0 for an integer divided by 0."""
     return ew.REM(*together(x1, x2))
 
 
+@located
 def fmod(x1: Any, x2: Any) -> Node:
     """The remainder of division towards 0, with the sign of x1; 0 for an integer divided by 0."""
     a, b = together(x1, x2)
@@ -83,6 +93,7 @@ def fmod(x1: Any, x2: Any) -> Node:
     return SELECT(across, ew.SUB(rest, b), rest)
 
 
+@located
 def power(x1: Any, x2: Any) -> Node:
     """x1 to the power x2.
 
@@ -103,7 +114,7 @@ def power(x1: Any, x2: Any) -> Node:
 def _integer_power(base: Node, exponent: int) -> Node:
     if exponent < 0:
         raise ArgumentError(f"{base.type} to the power {exponent}: integers have no negative "
-                            "powers; make the base a float" + at(user_location()))
+                            "powers; make the base a float")
     base = cast(base, i64) if base.dtype.kind == "bool" else base
     result: Node | None = None
     while exponent:
@@ -129,33 +140,39 @@ def _dynamic_power(base: Node, exponent: Node) -> Node:
     return SELECT(vanishes, zero, result)
 
 
+@located
 def negative(x: Any) -> Node:
     """−x."""
     return ew.NEG(as_node(x))
 
 
+@located
 def abs(x: Any) -> Node:
     """|x|, with derivative 0 at 0."""
     return ew.ABS(as_node(x))
 
 
+@located
 def sign(x: Any) -> Node:
     """−1, 0 or 1; NaN of NaN."""
     return ew.SIGN(as_node(x))
 
 
+@located
 def square(x: Any) -> Node:
     """x·x."""
     node = as_node(x)
     return ew.MUL(node, node)
 
 
+@located
 def reciprocal(x: Any) -> Node:
     """1/x, of floats."""
     node = floating(x)
     return ew.DIV(fill(node, 1), node)
 
 
+@located
 def fma(x1: Any, x2: Any, x3: Any) -> Node:
     """x1·x2 + x3, of floats rounded once."""
     a, b, c = together(x1, x2, x3)
@@ -165,38 +182,44 @@ def fma(x1: Any, x2: Any, x3: Any) -> Node:
 # ---- rounding --------------------------------------------------------------------------------
 
 
+@located
 def floor(x: Any) -> Node:
     """The largest whole number not above x."""
     node = as_node(x)
     return ew.FLOOR(node) if node.dtype.is_float else node
 
 
+@located
 def ceil(x: Any) -> Node:
     """The smallest whole number not below x."""
     node = as_node(x)
     return ew.CEIL(node) if node.dtype.is_float else node
 
 
+@located
 def trunc(x: Any) -> Node:
     """x without its fraction."""
     node = as_node(x)
     return ew.TRUNC(node) if node.dtype.is_float else node
 
 
+@located
 def rint(x: Any) -> Node:
     """The nearest whole number, half to even."""
     node = as_node(x)
     return ew.ROUND(node) if node.dtype.is_float else node
 
 
+@located
 def round(x: Any, decimals: int = 0) -> Node:
     """x rounded half to even at a decimal; ArgumentError for decimals < 0 of integers."""
     node = as_node(x)
     if not node.dtype.is_float and decimals < 0:
-        raise ArgumentError(f"{node.type} rounds at decimals ≥ 0, not {decimals}"
-                            + at(user_location()))
+        raise ArgumentError(f"{node.type} rounds at decimals ≥ 0, not {decimals}")
     if not decimals or not node.dtype.is_float:
         return rint(node)
+    if not -LARGEST_DECIMALS <= decimals <= LARGEST_DECIMALS:
+        raise ArgumentError(f"10 to the power {decimals} is no float")
     scale = fill(node, 10.0 ** (decimals if decimals > 0 else -decimals))
     into, back = (ew.MUL, ew.DIV) if decimals > 0 else (ew.DIV, ew.MUL)
     return back(ew.ROUND(into(node, scale)), scale)
@@ -205,11 +228,13 @@ def round(x: Any, decimals: int = 0) -> Node:
 # ---- derivative and type ---------------------------------------------------------------------
 
 
+@located
 def stop_gradient(x: Any) -> Node:
     """x itself, a constant to every derivative."""
     return ew.STOP_GRADIENT(as_node(x))
 
 
+@located
 def astype(x: Any, dtype: Any) -> Node:
     """x in another element type: float → int truncates and saturates (NaN gives 0), int wraps."""
     return convert(as_node(x), as_dtype(dtype))

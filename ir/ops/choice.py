@@ -14,6 +14,7 @@ from rlx_py.ir.node import OPERATORS, Node, Op
 from rlx_py.ir.ops.compare import AND, EQ, GE, GT, LE, LT, NE, NOT, OR, SHL, SHR, XOR
 from rlx_py.ir.ops.constant import scalar_of
 from rlx_py.ir.ops.elementwise import ABS, MAX, MIN, SELECT, cast, fill
+from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.ops.operand import as_node, broadcast_shape, broadcast_to, operands, together
 from rlx_py.ir.types import bool_, u8
@@ -21,11 +22,13 @@ from rlx_py.ir.types import bool_, u8
 # ---- comparison ------------------------------------------------------------------------------
 
 
+@located
 def equal(x1: Any, x2: Any) -> Node:
     """Whether x1 = x2."""
     return EQ(*together(x1, x2))
 
 
+@located
 def not_equal(x1: Any, x2: Any) -> Node:
     """Whether x1 ≠ x2; true of NaN."""
     return NE(*together(x1, x2))
@@ -36,21 +39,25 @@ def _ordered(op: Op, x1: Any, x2: Any) -> Node:
     return op(cast(a, u8), cast(b, u8)) if a.dtype is bool_ else op(a, b)
 
 
+@located
 def less(x1: Any, x2: Any) -> Node:
     """Whether x1 < x2."""
     return _ordered(LT, x1, x2)
 
 
+@located
 def less_equal(x1: Any, x2: Any) -> Node:
     """Whether x1 ≤ x2."""
     return _ordered(LE, x1, x2)
 
 
+@located
 def greater(x1: Any, x2: Any) -> Node:
     """Whether x1 > x2."""
     return _ordered(GT, x1, x2)
 
 
+@located
 def greater_equal(x1: Any, x2: Any) -> Node:
     """Whether x1 ≥ x2."""
     return _ordered(GE, x1, x2)
@@ -60,12 +67,14 @@ def _constant_truth(x: Node, value: bool) -> Node:
     return filled(value, x.tensor.with_dtype(bool_))
 
 
+@located
 def isnan(x: Any) -> Node:
     """Whether x is NaN."""
     node = as_node(x)
     return NE(node, node) if node.dtype.is_float else _constant_truth(node, False)
 
 
+@located
 def isinf(x: Any) -> Node:
     """Whether x is infinite."""
     node = as_node(x)
@@ -74,6 +83,7 @@ def isinf(x: Any) -> Node:
     return EQ(ABS(node), fill(node, math.inf))
 
 
+@located
 def isfinite(x: Any) -> Node:
     """Whether x is neither infinite nor NaN."""
     node = as_node(x)
@@ -91,51 +101,61 @@ def truth(x: Any) -> Node:
     return node if node.dtype is bool_ else NE(node, fill(node, 0))
 
 
+@located
 def logical_and(x1: Any, x2: Any) -> Node:
     """Whether both are nonzero."""
     return AND(*together(truth(x1), truth(x2)))
 
 
+@located
 def logical_or(x1: Any, x2: Any) -> Node:
     """Whether one is nonzero."""
     return OR(*together(truth(x1), truth(x2)))
 
 
+@located
 def logical_xor(x1: Any, x2: Any) -> Node:
     """Whether just one is nonzero."""
     return XOR(*together(truth(x1), truth(x2)))
 
 
+@located
 def logical_not(x: Any) -> Node:
     """Whether x is 0."""
     return NOT(truth(x))
 
 
+@located
 def bitwise_and(x1: Any, x2: Any) -> Node:
     """x1 & x2, of bools or integers."""
     return AND(*together(x1, x2))
 
 
+@located
 def bitwise_or(x1: Any, x2: Any) -> Node:
     """x1 | x2, of bools or integers."""
     return OR(*together(x1, x2))
 
 
+@located
 def bitwise_xor(x1: Any, x2: Any) -> Node:
     """x1 ^ x2, of bools or integers."""
     return XOR(*together(x1, x2))
 
 
+@located
 def invert(x: Any) -> Node:
     """Every bit flipped; of a bool, its negation."""
     return NOT(as_node(x))
 
 
+@located
 def left_shift(x1: Any, x2: Any) -> Node:
     """x1·2^x2, of integers; 0 for a count outside 0 … bits − 1."""
     return SHL(*together(x1, x2))
 
 
+@located
 def right_shift(x1: Any, x2: Any) -> Node:
     """⌊x1/2^x2⌋, of integers; 0 or −1 for a count outside 0 … bits − 1."""
     return SHR(*together(x1, x2))
@@ -144,6 +164,7 @@ def right_shift(x1: Any, x2: Any) -> Node:
 # ---- choice ----------------------------------------------------------------------------------
 
 
+@located
 def where(condition: Any, x: Any, y: Any) -> Node:
     """x where the condition holds, else y; what is not chosen gets no gradient, whatever it is."""
     cond, (a, b) = truth(condition), operands(x, y)
@@ -151,30 +172,35 @@ def where(condition: Any, x: Any, y: Any) -> Node:
     return SELECT(*(broadcast_to(n, shape) for n in (cond, a, b)))
 
 
+@located
 def maximum(x1: Any, x2: Any) -> Node:
     """The larger; NaN if either is. A tie gives half the gradient to each."""
     a, b = together(x1, x2)
     return OR(a, b) if a.dtype is bool_ else MAX(a, b)
 
 
+@located
 def minimum(x1: Any, x2: Any) -> Node:
     """The smaller; NaN if either is. A tie gives half the gradient to each."""
     a, b = together(x1, x2)
     return AND(a, b) if a.dtype is bool_ else MIN(a, b)
 
 
+@located
 def fmax(x1: Any, x2: Any) -> Node:
     """The larger, or the one that is not NaN."""
     a, b = together(x1, x2)
     return where(isnan(a), b, where(isnan(b), a, maximum(a, b)))
 
 
+@located
 def fmin(x1: Any, x2: Any) -> Node:
     """The smaller, or the one that is not NaN."""
     a, b = together(x1, x2)
     return where(isnan(a), b, where(isnan(b), a, minimum(a, b)))
 
 
+@located
 def clip(x: Any, lo: Any = None, hi: Any = None) -> Node:
     """x within [lo, hi]; None is no bound, and hi wins where lo > hi.
 
@@ -197,6 +223,7 @@ def _beyond(op: Op, x: Node, bound: Node) -> Node:
     return OR(op(x, bound), NE(bound, bound))
 
 
+@located
 def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None,
                neginf: float | None = None) -> Node:
     """NaN and the infinities replaced (by default 0 and the largest finite numbers), without

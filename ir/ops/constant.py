@@ -13,6 +13,7 @@ from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Const, Expr, IndexValue
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import Ask, Node, Op, register
+from rlx_py.ir.ops.located import located
 from rlx_py.ir.types import DType, TensorType, Type, as_dtype, as_shape, i64, normalize_axis
 
 
@@ -69,24 +70,38 @@ def _size_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, 
 SIZE = register(Op("size", _infer_size, _eval_size, element=_size_element, differentiable=False))
 
 
+@located
 def constant(value: Any, dtype: Any = None) -> Node:
     """A constant tensor from an array, a number or a size of a dynamic graph.
 
-    A Python float without dtype is f32, an int or size i64; an array keeps its element type.
+    A Python float without dtype is f32, an int or size i64; an array keeps its element type. Raises
+    DTypeError for what is no array of numbers, or an int that the type does not hold.
     """
     if isinstance(value, Dim):
         return SIZE(size=value, dtype=i64 if dtype is None else as_dtype(dtype))
     if dtype is None and isinstance(value, bool | int | float):
         dtype = as_dtype(type(value))
     wanted = None if dtype is None else as_dtype(dtype)
-    with np.errstate(all="ignore"):
+    if type(value) is int and wanted is not None and not _fits(value, wanted):
+        raise DTypeError(f"{value} does not fit {wanted}")
+    try:
         array = np.asarray(value)
-        array = array if wanted is None else array.astype(wanted.numpy)
-    if array.dtype == np.dtype(object):
-        raise DTypeError(f"not an array of numbers: {value!r}")
-    return CONSTANT(value=Literal(array))
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"not an array of numbers: {type(value).__name__}") from error
+    if array.dtype.kind not in "biuf":  # that of bf16 is none of these
+        as_dtype(array.dtype)
+    with np.errstate(all="ignore"):
+        return CONSTANT(value=Literal(array if wanted is None else array.astype(wanted.numpy)))
 
 
+def _fits(value: int, dtype: DType) -> bool:
+    if not dtype.is_int:
+        return abs(value) < 2**64
+    limits = np.iinfo(dtype.numpy)
+    return bool(limits.min <= value <= limits.max)
+
+
+@located
 def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Node:
     """0, 1, 2 … along an axis."""
     dims = as_shape(shape)

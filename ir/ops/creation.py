@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from rlx_py.ir.dim import Dim, larger
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import Node
+from rlx_py.ir.ops.arguments import check_held, number
 from rlx_py.ir.ops.compare import EQ, GE
 from rlx_py.ir.ops.constant import constant, iota
 from rlx_py.ir.ops.elementwise import ADD, MUL, SELECT, cast, fill
@@ -63,14 +65,20 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> No
     """start, start + step, … before stop; arange(n) counts from 0. Python numbers and sizes."""
     if stop is None:
         start, stop = 0, start
+    start, stop, step = (number(k, v) for k, v in (("start", start), ("stop", stop),
+                                                  ("step", step)))
     if not step:
         raise ArgumentError("the step is 0")
-    whole = all(isinstance(v, int | np.integer | Dim) for v in (start, stop, step))
+    whole = all(isinstance(v, int | Dim) for v in (start, stop, step))
     wanted = as_dtype(dtype) if dtype is not None else (i64 if whole else f32)
     varies = any(isinstance(v, Dim) for v in (start, stop, step))
     if varies and not (whole and wanted.is_int):
         return cast(arange(start, stop, step, i64), wanted)
     if not (whole and wanted.is_int):
+        length = (stop - start) / step
+        if not isfinite(length):
+            raise ArgumentError(f"{start}, {stop} and {step} give no number of elements")
+        check_held("a range", ceil(length))
         return constant(np.arange(start, stop, step), wanted)
     start, stop, step = (v if isinstance(v, Dim) else int(v) for v in (start, stop, step))
     count = larger(0, -((start - stop) // step))
@@ -85,7 +93,9 @@ def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True,
     """`num` evenly spaced numbers."""
     if num < 0:
         raise ArgumentError(f"{num} numbers")
-    return constant(np.linspace(start, stop, num, endpoint), as_dtype(dtype))
+    check_held("a line", num)
+    with np.errstate(all="ignore"):
+        return constant(np.linspace(start, stop, num, endpoint), as_dtype(dtype))
 
 
 @located

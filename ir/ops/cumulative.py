@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
+from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index, as_index
 from rlx_py.ir.kernel import Apply, Value
 from rlx_py.ir.node import Chain, Node, Op, register
+from rlx_py.ir.ops.arguments import check_axis
 from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.elementwise import MUL
@@ -29,8 +30,7 @@ def _infer_cumulative(x: TensorType, *, axis: int, exclusive: bool, reverse: boo
 
 def check_line(x: TensorType, axis: int) -> None:
     """Refuse what does not accumulate along this axis."""
-    if not 0 <= axis < x.rank:
-        raise ArgumentError(f"axis {axis} is out of range for rank {x.rank}")
+    check_axis(axis, x)
     if x.dtype.kind == "bool":
         raise DTypeError("cumulative ops take numbers, not bool")
 

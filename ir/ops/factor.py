@@ -176,7 +176,12 @@ CHOLESKY = register(Op("cholesky", _infer_cholesky, each_matrix(np.linalg.choles
 # ---- solves ----------------------------------------------------------------------------------
 
 
-def _infer_solve(a: TensorType, b: TensorType, **attrs: Any) -> Type:
+def _infer_triangular(a: TensorType, b: TensorType, *, lower: bool, transpose: bool,
+                      unit: bool) -> Type:
+    return _infer_solve(a, b)
+
+
+def _infer_solve(a: TensorType, b: TensorType) -> Type:
     n, _ = check_matrix(a, square=True)
     rows, _ = check_matrix(b)
     if rows != n or a.shape[:-2] != b.shape[:-2] or a.dtype is not b.dtype:
@@ -212,7 +217,7 @@ def _triangular_loops(node: Node, emit: Emitter) -> None:
 
 
 TRIANGULAR_SOLVE = register(Op(
-    "triangular_solve", _infer_solve, each_matrix(_eval_triangular), rules.triangular_vjp,
+    "triangular_solve", _infer_triangular, each_matrix(_eval_triangular), rules.triangular_vjp,
     rules.triangular_jvp, kernel=LoopRule(_triangular_loops), batch=batch_solve))
 
 

@@ -169,6 +169,8 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> 
     """
     node = _floating(x)
     axes = normalize_axes(axis, node.rank)
+    if not isinstance(ord, int | float | str | None):
+        raise ArgumentError(f"order {ord!r} is not a number")
     if ord in (None, 2, "fro"):
         return _shown(NORM(node, axes=axes), node, axes, keepdims)
     if len(axes) > 1 and not (axis is None and node.rank == 1):

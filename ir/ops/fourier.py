@@ -16,6 +16,7 @@ import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Chain, Node, require_float
+from rlx_py.ir.ops.arguments import integers
 from rlx_py.ir.ops.constant import constant, iota
 from rlx_py.ir.ops.elementwise import COS, MUL, REM, SIN, cast, fill
 from rlx_py.ir.ops.families import composite
@@ -217,7 +218,7 @@ def ifftn(re: Any, im: Any = None, axes: Any = None, norm: str = "backward") -> 
 
 
 def _along_all(pair: Pair, axes: Any, norm: str, inverse: bool) -> Pair:
-    for a in range(pair[0].rank) if axes is None else axes:
+    for a in range(pair[0].rank) if axes is None else integers("axes", axes):
         pair = _along(pair, a, norm, inverse)
     return pair
 

@@ -21,9 +21,12 @@ def _bounded(x: Node, low: float, high: float) -> Node:
     return SELECT(LE(x, low_), low_, SELECT(GE(x, high_), high_, x))
 
 
-def _hardtanh(x: Node, *, low: float, high: float) -> Node:
+def _check_bounds(*, low: float, high: float) -> None:
     if not low < high:
         raise ArgumentError(f"min_val {low} must lie below max_val {high}")
+
+
+def _hardtanh(x: Node, *, low: float, high: float) -> Node:
     return _bounded(x, low, high)
 
 
@@ -51,7 +54,7 @@ def _softshrink(x: Node, *, lambd: float) -> Node:
     return SELECT(AND(GE(x, low), LE(x, high)), fill(x, 0), shrunk)
 
 
-HARDTANH = activation("hardtanh", _hardtanh)
+HARDTANH = activation("hardtanh", _hardtanh, check=_check_bounds)
 HARDSIGMOID = activation("hardsigmoid", _hardsigmoid)
 HARDSWISH = activation("hardswish", _hardswish)
 THRESHOLD = activation("threshold", _threshold)

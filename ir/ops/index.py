@@ -18,6 +18,7 @@ from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Cast, Expr, Value
 from rlx_py.ir.node import Ask, Chain, Node, Op, register
+from rlx_py.ir.ops.arguments import check_axis
 from rlx_py.ir.ops.batch_index import batch_gather, batch_scatter_add
 from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.elementwise import cast
@@ -25,15 +26,14 @@ from rlx_py.ir.ops.families import Array, composite, narrow
 from rlx_py.ir.ops.guards import apply, both, choose, chosen, converted, number, scalar, settle
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.stored import Emitter, LoopRule
-from rlx_py.ir.types import TensorType, Type, bool_, i64
+from rlx_py.ir.types import TensorType, Type, as_shape, bool_, i64
 
 Asked = Generator[Ask, Any, Expr]
 MODES = ("clip", "fill", "error")
 
 
 def _check(x: TensorType, idx: TensorType, axis: int, mode: str, read: bool) -> None:
-    if not 0 <= axis < x.rank:
-        raise ArgumentError(f"axis {axis} is out of range for rank {x.rank}")
+    check_axis(axis, x)
     if not idx.dtype.is_int:
         raise DTypeError(f"positions must be integers, not {idx.dtype}")
     if mode not in MODES:
@@ -138,9 +138,9 @@ GATHER = register(Op("gather", _infer_gather, _eval_gather, _gather_vjp, _gather
 
 def _gathered(idx: TensorType, ct: TensorType, axis: int, size: int) -> TensorType:
     """The type of what was gathered from."""
-    if idx.rank + axis > ct.rank or ct.shape[axis:axis + idx.rank] != idx.shape:
+    if axis < 0 or idx.rank + axis > ct.rank or ct.shape[axis:axis + idx.rank] != idx.shape:
         raise ShapeError(f"{ct} is not gathered by {idx} at axis {axis}")
-    return ct.with_shape((*ct.shape[:axis], size, *ct.shape[axis + idx.rank:]))
+    return ct.with_shape((*ct.shape[:axis], *as_shape(size), *ct.shape[axis + idx.rank:]))
 
 
 def _infer_gather_backward(idx: TensorType, ct: TensorType, *, axis: int, mode: str,
@@ -280,7 +280,8 @@ TAKE_ALONG = register(Op("take_along", _infer_take_along, _eval_take_along, _tak
 
 
 def _taken(ct: TensorType, axis: int, size: int) -> TensorType:
-    return ct.with_shape((*ct.shape[:axis], size, *ct.shape[axis + 1:]))
+    check_axis(axis, ct)
+    return ct.with_shape((*ct.shape[:axis], *as_shape(size), *ct.shape[axis + 1:]))
 
 
 def _infer_take_along_backward(idx: TensorType, ct: TensorType, *, axis: int, mode: str,

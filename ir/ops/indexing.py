@@ -32,12 +32,11 @@ Position = int | Node  # of an integer type, any rank
 
 def _positions(value: Any) -> Node:
     """An integer node from what a user indexes with."""
-    if not isinstance(value, Node):
-        array = np.asarray(value)
-        value = constant(array.astype(np.int64) if not array.size else array)
-    if not value.dtype.is_int:
-        raise DTypeError(f"positions must be integers, not {value.dtype}")
-    found: Node = value
+    found = as_node(value)
+    if not isinstance(value, Node) and not found.size:
+        return constant(np.zeros(found.shape, np.int64))  # NumPy makes floats of an empty list
+    if not found.dtype.is_int:
+        raise DTypeError(f"positions must be integers, not {found.dtype}")
     return found
 
 

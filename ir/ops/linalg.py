@@ -207,7 +207,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> N
     values), 1 and −1 (columns), inf and −inf (rows). Without ord, √Σx² over all axes given."""
     node = as_node(x)
     axes = normalize_axes(axis, node.rank)
-    if ord in (None, "fro") or len(axes) != 2:
+    if not isinstance(ord, int | float | str) or ord == "fro" or len(axes) != 2:
         return vector_norm(node, ord, axis, keepdims)
     rows, columns = axes if axis is None else (a % node.rank for a in axis)
     matrix = moveaxis(node, (rows, columns), (-2, -1))

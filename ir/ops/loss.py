@@ -307,5 +307,5 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
     if pos_weight is None:
         loss = softplus(z) - z * y
     else:
-        loss = (1 - y) * z + ((pos_weight - 1) * y + 1) * softplus(-z)
+        loss = (1 - y) * z + ((as_node(pos_weight) - 1) * y + 1) * softplus(-z)
     return finished(loss, weight, reduction, dtype)

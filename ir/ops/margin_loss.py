@@ -151,6 +151,8 @@ def triplet_margin_with_distance_loss(
     """`triplet_margin_loss` with a distance of one's own (by default `pairwise_distance`)."""
     (a, b, c), dtype = in_one_type("triplet_margin_loss", anchor, positive, negative)
     between = pairwise_distance if distance_function is None else distance_function
+    if not callable(between):
+        raise ArgumentError(f"distance_function is a function of two nodes, not {between!r}")
     far = between(a, c)
     if swap:
         far = -MAX(-far, -between(b, c))

@@ -61,9 +61,9 @@ def _norm_infer(op: str) -> Callable[..., Type]:
 def _norm_backward_infer(op: str) -> Callable[..., Type]:
     def infer(dy: TensorType, x: TensorType, *rest: TensorType, axes: Axes, eps: float,
               weight: bool, bias: bool) -> Type:
+        require_floats(op, dy, x)
         require_shape("dy", dy, x.shape)
-        _check_norm(op, x, dy.with_shape(_affine_shape(x, axes)), *rest, axes=axes, eps=eps,
-                    weight=weight, bias=True)
+        _check_norm(op, x, *rest, axes=axes, eps=eps, weight=weight, bias=False)
         return TupleType((x, *(x.with_shape(_affine_shape(x, axes)),) * (weight + bias)))
 
     return infer

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
-from rlx_py.ir.node import Node, at, user_location
+from rlx_py.ir.node import Node
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.elementwise import cast
 from rlx_py.ir.ops.movement import BROADCAST, RESHAPE
@@ -30,19 +30,12 @@ def as_node(value: Any, like: DType | None = None) -> Node:
             return constant(value, own)
         if like.kind == "bool" and not isinstance(value, bool):
             return constant(value, own)
-        if like.is_int and not isinstance(value, Dim) and not _fits(value, like):
-            raise DTypeError(f"{value} does not fit {like}" + at(user_location()))
         return constant(value, like)
     try:
         return constant(np.asarray(value))
     except (DTypeError, ValueError) as error:
         raise ArgumentError(
-            f"not a node, array or number: {type(value).__name__}{at(user_location())}") from error
-
-
-def _fits(value: Any, dtype: DType) -> bool:
-    limits = np.iinfo(dtype.numpy)
-    return bool(limits.min <= value <= limits.max)
+            f"not a node, array or number: {type(value).__name__}") from error
 
 
 def operands(*values: Any) -> list[Node]:
@@ -79,8 +72,7 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     for position in range(-rank, 0):
         sizes = {s[position] for s in shapes if len(s) >= -position} - {1}
         if len(sizes) > 1:
-            raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not broadcast"
-                             + at(user_location()))
+            raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
         result.append(sizes.pop() if sizes else 1)
     return tuple(result)
 
@@ -91,7 +83,7 @@ def broadcast_to(node: Node, shape: Any) -> Node:
     if node.shape == target:
         return node
     if broadcast_shape(node.shape, target) != target:
-        raise ShapeError(f"{node.type} does not broadcast to {target}" + at(user_location()))
+        raise ShapeError(f"{node.type} does not broadcast to {target}")
     offset = len(target) - node.rank
     kept = [i for i, d in enumerate(node.shape) if d == target[i + offset]]
     squeezed = tuple(node.shape[i] for i in kept)
@@ -109,5 +101,5 @@ def together(*values: Any) -> list[Node]:
         shape = broadcast_shape(*(n.shape for n in nodes))
     except ShapeError:
         raise ShapeError(f"operands {' and '.join(str(n.type) for n in nodes)} do not broadcast"
-                         + at(user_location())) from None
+                         ) from None
     return [broadcast_to(n, shape) for n in nodes]

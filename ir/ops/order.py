@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from rlx_py.ir.dim import surely_less
-from rlx_py.ir.errors import ArgumentError, ShapeError
+from rlx_py.ir.errors import ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Apply, Buffer, Cast, IndexValue, Read, Value
 from rlx_py.ir.node import Node, Op, register
+from rlx_py.ir.ops.arguments import check_axis
 from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.cumulative import others
 from rlx_py.ir.ops.families import Array, narrow
@@ -30,8 +31,7 @@ BINS = 1 << DIGIT
 
 
 def _infer(x: TensorType, *, axis: int, descending: bool) -> Type:
-    if not 0 <= axis < x.rank:
-        raise ArgumentError(f"axis {axis} is out of range for rank {x.rank}")
+    check_axis(axis, x)
     if surely_less(2**31, x.shape[axis]):
         raise ShapeError(f"an axis of {x.shape[axis]} elements is too long to sort")
     return x.with_dtype(i64)

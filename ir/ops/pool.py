@@ -29,7 +29,7 @@ from rlx_py.ir.ops.spatial import (
     per_axis,
 )
 from rlx_py.ir.ops.windows import WINDOWS, window_count
-from rlx_py.ir.types import TensorType, Type, bool_, i32, i64
+from rlx_py.ir.types import TensorType, Type, bool_, check_size, i32, i64
 
 Sizes = tuple[int, ...]
 MOST_PADDED = 2**20  # windows beginning in padding; more would take long to check
@@ -65,8 +65,10 @@ def pooled_type(x: TensorType, *, size: Sizes, stride: Sizes, low: Sizes, high: 
     check_attributes(rank, 1, size=size, stride=stride, dilation=dilation)
     check_attributes(rank, 0, low=low, high=high)
     lead = x.rank - rank
-    counts = map(_check_line, x.shape[lead:], size, stride, low, high, dilation)
-    return x.with_shape((*x.shape[:lead], *counts))
+    counts = tuple(map(_check_line, x.shape[lead:], size, stride, low, high, dilation))
+    found = x.with_shape((*x.shape[:lead], *counts))
+    check_size((*found.shape, *size))
+    return found
 
 
 def tap_axes(windows: Node, rank: int) -> Sizes:

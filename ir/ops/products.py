@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import OPERATORS, Node
+from rlx_py.ir.ops.arguments import integers
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.contract import CONTRACT
 from rlx_py.ir.ops.elementwise import MUL
@@ -16,8 +17,8 @@ from rlx_py.ir.ops.folding import sum
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import padded, permuted, reshaped, sliced
 from rlx_py.ir.ops.operand import as_node, operands, together
-from rlx_py.ir.ops.shaping import listed, moveaxis
-from rlx_py.ir.types import normalize_axis
+from rlx_py.ir.ops.shaping import moveaxis
+from rlx_py.ir.types import listed, normalize_axis
 
 NO_AXES: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
@@ -110,7 +111,10 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Node:
         if not 0 <= axes <= min(x.rank, y.rank):
             raise ArgumentError(f"{axes} axes of {x.type} and {y.type}")
         return contracted(x, y, range(x.rank - int(axes), x.rank), range(int(axes)))
-    left, right = (listed(part) for part in axes)
+    parts = listed(axes, "axes")
+    if len(parts) != 2:
+        raise ArgumentError(f"axes are a number, or two lists, not {axes!r}")
+    left, right = (integers("axes", part) for part in parts)
     if len(left) != len(right):
         raise ArgumentError(f"{len(left)} axes against {len(right)}")
     return contracted(x, y, [normalize_axis(i, x.rank) for i in left],

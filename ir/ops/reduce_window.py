@@ -9,6 +9,7 @@ from typing import Any
 
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import Node, Op
+from rlx_py.ir.ops.arguments import integers
 from rlx_py.ir.ops.elementwise import NEG, cast
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import inverse, permuted
@@ -27,7 +28,7 @@ from rlx_py.ir.ops.reduce import (
 )
 from rlx_py.ir.ops.spatial import padding_pairs, per_axis
 from rlx_py.ir.ops.statistics import LOGSUMEXP
-from rlx_py.ir.types import DType, bool_, i64, normalize_axis, u8
+from rlx_py.ir.types import DType, bool_, i64, listed, normalize_axis, u8
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,10 @@ def reduce_window(x: Any, monoid: str, window: Any, stride: Any = 1, padding: An
     if monoid not in MONOIDS:
         raise ArgumentError(f"monoid {monoid!r} is not one of {', '.join(MONOIDS)}")
     if axes is None:
-        count = node.rank if isinstance(window, int) else len(window)
+        count = node.rank if isinstance(window, int) else len(listed(window, "window"))
         found = list(range(node.rank - count, node.rank)) if count <= node.rank else []
     else:
-        listed = [axes] if isinstance(axes, int) else list(axes)
-        found = [normalize_axis(a, node.rank) for a in listed]
+        found = [normalize_axis(a, node.rank) for a in integers("axes", axes)]
     if not found or len(set(found)) != len(found):
         raise ArgumentError(f"window {window!r} fits no axes of {node.type}")
     rank = len(found)

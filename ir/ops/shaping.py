@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.dim import Dim, indices, larger
+from rlx_py.ir.dim import indices, larger
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import OPERATORS, Node
+from rlx_py.ir.node import MOST_PARTS, OPERATORS, Node
+from rlx_py.ir.ops.arguments import check_held, integers
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.index import GATHER
 from rlx_py.ir.ops.located import located
@@ -25,7 +26,7 @@ from rlx_py.ir.ops.movement import (
 )
 from rlx_py.ir.ops.operand import as_node, convert, operands
 from rlx_py.ir.ops.operand import broadcast_to as stretched
-from rlx_py.ir.types import as_shape, normalize_axes, normalize_axis
+from rlx_py.ir.types import as_shape, listed, normalize_axes, normalize_axis
 
 Axis = Any  # an int, several, or None
 
@@ -34,7 +35,7 @@ Axis = Any  # an int, several, or None
 def reshape(x: Any, shape: Any) -> Node:
     """The elements in row-major order under another shape; one size may be -1."""
     node = as_node(x)
-    sizes = [shape] if isinstance(shape, int | np.integer | Dim) else list(shape)
+    sizes = list(integers("shape", shape))
     if sizes.count(-1) > 1:
         raise ShapeError(f"more than one -1 in {tuple(sizes)}")
     if -1 in sizes:
@@ -58,9 +59,9 @@ def transpose(x: Any, axes: Any = None) -> Node:
     node = as_node(x)
     if axes is None:
         return permuted(node, tuple(reversed(range(node.rank))))
-    order = tuple(normalize_axis(a, node.rank) for a in axes)
+    order = tuple(normalize_axis(a, node.rank) for a in listed(axes, "axes"))
     if sorted(order) != list(range(node.rank)):
-        raise ArgumentError(f"axes {tuple(axes)} are not a permutation of 0..{node.rank - 1}")
+        raise ArgumentError(f"axes {axes} are not a permutation of 0..{node.rank - 1}")
     return permuted(node, order)
 
 
@@ -74,14 +75,9 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Node:
     return permuted(node, tuple(order))
 
 
-def listed(value: Any) -> list[int]:
-    """One integer or several as a list."""
-    return [int(v) for v in np.atleast_1d(np.asarray(value))]
-
-
-def _listed(axis: Any, rank: int) -> list[int]:
+def _places(name: str, axis: Any, rank: int) -> list[int]:
     """Distinct axes in the order given."""
-    axes = listed(axis)
+    axes = integers(name, axis)
     normalize_axes(axes, rank)
     return [normalize_axis(a, rank) for a in axes]
 
@@ -90,7 +86,8 @@ def _listed(axis: Any, rank: int) -> list[int]:
 def moveaxis(x: Any, source: Any, destination: Any) -> Node:
     """Axes moved to other places; the rest keep their order."""
     node = as_node(x)
-    moved, places = _listed(source, node.rank), _listed(destination, node.rank)
+    moved, places = _places("source", source, node.rank), _places(
+        "destination", destination, node.rank)
     if len(moved) != len(places):
         raise ArgumentError(f"{len(moved)} source axes but {len(places)} destinations")
     order = [i for i in range(node.rank) if i not in moved]
@@ -103,7 +100,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Node:
 def expand_dims(x: Any, axis: Axis) -> Node:
     """New axes of size 1 at these places of the result."""
     node = as_node(x)
-    places: list[int] = [axis] if isinstance(axis, int) else list(axis or ())
+    places = integers("axis", axis)
     new = normalize_axes(places, node.rank + len(places))
     sizes = iter(node.shape)
     return reshaped(node, tuple(
@@ -178,10 +175,12 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Node]:
 def _pieces(node: Node, where: Any, axis: int) -> list[Node]:
     size = node.shape[axis]
     if isinstance(where, int | np.integer):
+        if where > MOST_PARTS:
+            raise ArgumentError(f"{where} parts, more than {MOST_PARTS}")
         short, longer = divmod(size, int(where))
         cuts = [i * short + min(i, longer) for i in range(1, int(where))]
     else:
-        cuts = [indices(slice(c if isinstance(c, Dim) else int(c), None), size)[0] for c in where]
+        cuts = [indices(slice(c, None), size)[0] for c in integers("indices", where)]
     edges = zip([0, *cuts], [*cuts, size], strict=True)
     return [window(node, axis, a, larger(a, b)) for a, b in edges]
 
@@ -209,9 +208,10 @@ def roll(x: Any, shift: Any, axis: Axis = None) -> Node:
     """Elements moved on along axes, those beyond the end re-entering at the start."""
     node = as_node(x)
     if axis is None:
-        return reshaped(_rolled(reshaped(node, (node.size,)), shift, 0), node.shape)
-    axes = listed(axis)
-    shifts = listed(shift)
+        step = sum(integers("shift", shift))
+        return reshaped(_rolled(reshaped(node, (node.size,)), step, 0), node.shape)
+    axes = integers("axis", axis)
+    shifts = integers("shift", shift)
     shifts = shifts * len(axes) if len(shifts) == 1 else shifts
     if len(shifts) != len(axes):
         raise ArgumentError(f"{len(shifts)} shifts for {len(axes)} axes")
@@ -255,6 +255,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Node:
     if counts.size != 1:
         if counts.shape != (size,):
             raise ShapeError(f"{counts.shape} repeats for a size of {size}")
+        check_held("a list of repeats", int(counts.sum()))
         return GATHER(node, constant(np.repeat(np.arange(size), counts)), axis=place, mode="clip")
     count = int(counts.reshape(()))
     wide = (*node.shape[:place + 1], count, *node.shape[place + 1:])
@@ -301,6 +302,7 @@ def _continued(node: Node, axis: int, low: int, high: int, mode: Any) -> Node:
     size = node.shape[axis]
     if not size:
         raise ShapeError(f"axis {axis} of {node.type} has nothing to continue")
+    check_held("an axis", low + size + high)
     places = np.pad(np.arange(size), (low, high), mode=mode)
     return GATHER(node, constant(places), axis=axis, mode="clip")
 

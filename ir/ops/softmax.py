@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from rlx_py.ir.node import Chain, Node, require_float
-from rlx_py.ir.ops.arguments import require_floats, require_shape
+from rlx_py.ir.ops.arguments import check_axis, require_floats, require_shape
 from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.compare import EQ, LT
 from rlx_py.ir.ops.elementwise import ABS, DIV, EXP, LOG, SELECT, STOP_GRADIENT, fill
@@ -79,7 +79,7 @@ def _log_softmax_backward(dy: Node, y: Node, *, axis: int) -> Node:
 def _infer(op: str) -> Callable[..., Type]:
     def infer(x: TensorType, *, axis: int) -> Type:
         require_float(op, x.dtype)
-        normalize_axis(axis, x.rank)
+        check_axis(axis, x)
         return x
 
     return infer
@@ -89,7 +89,7 @@ def _infer_backward(op: str) -> Callable[..., Type]:
     def infer(dy: TensorType, y: TensorType, *, axis: int) -> Type:
         require_floats(op, dy, y)
         require_shape("dy", dy, y.shape)
-        normalize_axis(axis, y.rank)
+        check_axis(axis, y)
         return y
 
     return infer
