@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from rlx_py.ir.dim import Dim
-from rlx_py.ir.errors import ArgumentError, DTypeError, RLXError, ShapeError, Undecided
+from rlx_py.ir.errors import ArgumentError, RLXError, Undecided
 from rlx_py.ir.literal import attr_key
 from rlx_py.ir.signature import check_call
 from rlx_py.ir.types import DType, Precision, TensorType, TupleType, Type, check_size
@@ -43,7 +43,6 @@ Ask = (tuple[int, tuple["Index", ...]] | tuple[int, tuple["Index", ...], "Expr"]
 ElementRule = Callable[["Node", tuple["Index", ...]], Generator[Ask, Any, "Expr"]]
 
 OPS: dict[str, Op] = {}
-MOST_PARTS = 2**16  # nodes that one call makes of one node
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,9 +176,6 @@ class Node:
                             "built; join nodes with stack or concatenate" + at(user_location()))
 
     def __iter__(self) -> Iterator[Node]:
-        if len(self) > MOST_PARTS:
-            raise ArgumentError(f"a node of {self.type} is too long to take apart"
-                                + at(user_location()))
         return iter([self[i] for i in range(len(self))])
 
     def __getitem__(self, key: Any) -> Node:
@@ -465,15 +461,3 @@ def toposort(roots: Iterable[Node]) -> list[Node]:
             stack.append((node, True))
             stack.extend((i, False) for i in reversed(node.inputs) if id(i) not in seen)
     return order
-
-
-def require_float(op: str, dtype: DType) -> None:
-    """Refuse what only floats have."""
-    if not dtype.is_float:
-        raise DTypeError(f"{op} takes a float, not {dtype}")
-
-
-def require_rank(op: str, type: TensorType, rank: int) -> None:
-    """Refuse another rank."""
-    if type.rank != rank:
-        raise ShapeError(f"{op} takes rank {rank}, not {type}")

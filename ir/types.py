@@ -220,3 +220,15 @@ def normalize_axes(axis: int | Iterable[int] | None, rank: int) -> tuple[int, ..
     if len(set(found)) != len(found):
         raise ArgumentError(f"axes {axes} name one axis twice")
     return tuple(sorted(found))
+
+
+def require_float(op: str, dtype: DType) -> None:
+    """Refuse what only floats have."""
+    if not dtype.is_float:
+        raise DTypeError(f"{op} takes a float, not {dtype}")
+
+
+def require_rank(op: str, type: TensorType, rank: int) -> None:
+    """Refuse another rank."""
+    if type.rank != rank:
+        raise ShapeError(f"{op} takes rank {rank}, not {type}")

@@ -70,10 +70,15 @@ def conv(rank: int) -> dict[str, Any]:
             "weight": floats(2, 2, *(2,) * rank)}
 
 
+def state(kind: str, *lead: int) -> Any:
+    return (floats(*lead, 3), floats(*lead, 3)) if kind == "lstm" else floats(*lead, 3)
+
+
 def lines(rank: int, **args: Any) -> dict[str, Any]:
     return {"input": floats(1, 2, *(6,) * rank), **args}
 
 
+CELLS = {"rnn_tanh": 1, "gru": 3, "lstm": 4}  # and their gates
 # Arguments where the names of parameters do not say them.
 GIVEN: dict[str, dict[str, Any]] = {
     "arange": {"start": 5}, "array_split": {"x": A, "indices_or_sections": 2},
@@ -156,6 +161,21 @@ GIVEN: dict[str, dict[str, Any]] = {
     "threshold": {"input": A, "threshold": 0.5, "value": 2.0},
     **dict.fromkeys(("triplet_margin_loss", "triplet_margin_with_distance_loss"),
                     {"anchor": A, "positive": A, "negative": floats(3, 3)}),
+    **{f"{kind}_cell": {"input": floats(2, 3), "hx": state(kind, 2), "w_ih": floats(3 * n, 3),
+                        "w_hh": floats(3 * n, 3)} for kind, n in CELLS.items()},
+    **{kind: {"input": floats(4, 2, 3), "hx": state(kind, 1, 2),
+              "weights": [[floats(3 * n, 3), floats(3 * n, 3)]]} for kind, n in CELLS.items()},
+    **{f"{kind.split('_')[0]}_{form}": {
+        "gates": floats(2, *steps, 3 * n), "weight_hh": floats(3 * n, 3),
+        "state" if kind == "lstm" else first: state(kind, 2)}
+       for kind, n in CELLS.items() for form, steps, first in (("step", (), "h"),
+                                                               ("scan", (4,), "h0"))},
+    "selective_scan": {"u": floats(2, 3, 4), "delta": floats(2, 3, 4), "A": floats(4, 2),
+                       "B": floats(2, 3, 2), "C": floats(2, 3, 2), "D": floats(4)},
+    "mamba2_ssd": {"x": floats(2, 3, 4, 2), "dt": floats(2, 3, 4), "A": floats(4),
+                   "B": floats(2, 3, 2, 5), "C": floats(2, 3, 2, 5), "D": floats(4)},
+    "gated_delta_net": {"q": floats(2, 3, 2, 4), "k": floats(2, 3, 2, 4), "v": floats(2, 3, 2, 5),
+                        "g": floats(2, 3, 2), "beta": floats(2, 3, 2)},
     # linalg, fft, random
     "lstsq": {"a": A, "b": V}, "matrix_power": {"a": A, "n": 2},
     "irfft": {"re": A, "im": A}, "key": {"seed": 3}, "fold_in": {"key": KEY, "data": 5},
@@ -166,10 +186,11 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 # What takes or gives graphs, functions or files instead of nodes, and has tests of its own.
 OTHER = frozenset([
-    "autocast", "batch_norm_with_state", "check_grads", "checkpoint", "compile", "custom_jvp",
-    "custom_vjp", "decompose", "evaluate", "grad", "hessian", "hvp", "jacfwd", "jacrev", "jvp",
-    "key_state", "load", "load_arrays", "parse", "retype", "save_arrays", "simplify",
-    "singular_report", "spec", "trace", "train_step", "value_and_grad", "verify", "vjp", "vmap"])
+    "autocast", "batch_norm_with_state", "bind", "budget", "check_grads", "checkpoint", "compile",
+    "cond", "count", "custom_jvp", "custom_vjp", "decompose", "dim", "evaluate", "every", "grad",
+    "hessian", "hvp", "jacfwd", "jacrev", "jvp", "key_state", "linearize", "load", "load_arrays",
+    "parse", "retype", "save_arrays", "scan", "simplify", "singular_report", "spec", "trace",
+    "train_step", "value_and_grad", "verify", "vjp", "vmap", "while_loop"])
 LIKELY = {"x": A, "x1": A, "x2": A, "x3": A, "input": A, "target": A, "a": A, "b": A, "re": A,
           "key": KEY}
 

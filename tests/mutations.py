@@ -78,7 +78,7 @@ def changed(value: Any, rng: Random) -> Any:
     """An argument changed."""
     if isinstance(value, Leaf):
         return other_leaf(value, rng) if rng.random() < 0.6 else odd(rng)
-    if isinstance(value, list | tuple) and any(isinstance(v, Leaf) for v in value):
+    if isinstance(value, list | tuple) and any(isinstance(v, Leaf | list) for v in value):
         entries = list(value)
         at = rng.randrange(len(entries))
         entries[at] = changed(entries[at], rng)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.node import Chain, Node, Op, VJPRule, require_float
+from rlx_py.ir.node import Chain, Node, Op, VJPRule
 from rlx_py.ir.ops.arguments import real, require_floats, require_shape
 from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.ops.compare import GT, LE
@@ -30,7 +30,7 @@ from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.special import ERF, LOGISTIC
-from rlx_py.ir.types import TensorType, Type
+from rlx_py.ir.types import TensorType, Type, require_float
 
 
 def activation(name: str, decompose: Callable[..., Node], vjp: VJPRule | None = None,

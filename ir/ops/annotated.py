@@ -11,7 +11,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.ops.arguments import integer, real
+from rlx_py.ir.node import Node
+from rlx_py.ir.ops.arguments import MOST_PARTS, integer, real
 
 Check = Callable[[str, Any], Any]
 
@@ -67,6 +68,8 @@ def _several(name: str, value: Any) -> Any:
     flat = isinstance(value, np.ndarray) and not value.ndim
     if flat or not isinstance(value, Iterable) or isinstance(value, str | bytes):
         raise ArgumentError(f"{name} must be a sequence, not {value!r}")
+    if isinstance(value, Node) and len(value) > MOST_PARTS:
+        raise ArgumentError(f"{name} are the parts of {value.type}, more than {MOST_PARTS}")
     return list(value)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
-from rlx_py.ir.node import require_float
-from rlx_py.ir.types import TensorType, listed
+from rlx_py.ir.types import TensorType, listed, require_float
 
-MOST_HELD = 2**24
+MOST_HELD = 2**24  # numbers that a graph holds
+MOST_PARTS = 2**16  # nodes that one call makes of one node
 
 
 def integer(name: str, value: Any) -> int:

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any, TypedDict, Unpack
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Chain, Node, Op, require_float
+from rlx_py.ir.node import Chain, Node, Op
 from rlx_py.ir.ops.arguments import require_shape
 from rlx_py.ir.ops.choice import maximum, minimum
 from rlx_py.ir.ops.constant import iota
@@ -31,7 +31,7 @@ from rlx_py.ir.ops.pool import (
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.ops.spatial import check_attributes
-from rlx_py.ir.types import TensorType, Type, i32
+from rlx_py.ir.types import TensorType, Type, i32, require_float
 
 Sizes = tuple[int, ...]
 

@@ -58,7 +58,8 @@ def _infer_size(*, size: int, dtype: DType) -> Type:
 
 
 def _eval_size(*, size: int, dtype: DType) -> Any:
-    return np.asarray(int(size)).astype(dtype.numpy)
+    with np.errstate(all="ignore"):
+        return np.asarray(int(size)).astype(dtype.numpy)
 
 
 def _size_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, TypedDict, Unpack
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Chain, Node, Op, make, require_rank
+from rlx_py.ir.node import Chain, Node, Op, make
 from rlx_py.ir.ops.arguments import require_floats, require_shape
 from rlx_py.ir.ops.contract import CONTRACT
 from rlx_py.ir.ops.depthwise import (
@@ -34,7 +34,7 @@ from rlx_py.ir.ops.spatial import (
     per_axis,
 )
 from rlx_py.ir.ops.windows import WINDOWS, window_count
-from rlx_py.ir.types import Precision, TensorType, Type
+from rlx_py.ir.types import Precision, TensorType, Type, require_rank
 
 Sizes = tuple[int, ...]
 MOST_PADDED = 1.3  # products of a padded correlation to useful ones up to which it is faster

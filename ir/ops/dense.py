@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Node, require_rank
+from rlx_py.ir.node import Node
 from rlx_py.ir.ops.arguments import require_floats, require_shape
 from rlx_py.ir.ops.compare import EQ
 from rlx_py.ir.ops.contract import CONTRACT
@@ -15,7 +15,7 @@ from rlx_py.ir.ops.index import GATHER
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled, spread
 from rlx_py.ir.ops.operand import as_node, operands
-from rlx_py.ir.types import TensorType, Type
+from rlx_py.ir.types import TensorType, Type, require_rank
 
 
 def _infer_linear(x: TensorType, w: TensorType, *bias: TensorType) -> Type:

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from rlx_py.ir.errors import ShapeError
-from rlx_py.ir.node import Node, require_float
+from rlx_py.ir.node import Node
 from rlx_py.ir.ops.arguments import not_negative, positive
 from rlx_py.ir.ops.compare import EQ, LT
 from rlx_py.ir.ops.elementwise import ABS, DIV, MUL, POW, SELECT, SUB, fill
@@ -16,7 +16,7 @@ from rlx_py.ir.ops.operand import as_node, convert
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_SUM, widened
 from rlx_py.ir.ops.shaping import expand_dims
 from rlx_py.ir.ops.statistics import NORM
-from rlx_py.ir.types import normalize_axis
+from rlx_py.ir.types import normalize_axis, require_float
 
 
 @located

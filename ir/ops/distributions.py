@@ -14,7 +14,7 @@ import numpy as np
 from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, DTypeError
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Node, require_float
+from rlx_py.ir.node import Node
 from rlx_py.ir.ops.choice import less, maximum
 from rlx_py.ir.ops.compare import AND, OR, SHR
 from rlx_py.ir.ops.constant import constant, iota
@@ -37,7 +37,17 @@ from rlx_py.ir.ops.operand import as_node, broadcast_shape, broadcast_to, conver
 from rlx_py.ir.ops.order import ARGSORT
 from rlx_py.ir.ops.random import RANDOM_BITS, RANDOM_KEYS
 from rlx_py.ir.ops.special import ERF, ERFINV
-from rlx_py.ir.types import DType, as_dtype, as_shape, f32, f64, i64, normalize_axis, u32
+from rlx_py.ir.types import (
+    DType,
+    as_dtype,
+    as_shape,
+    f32,
+    f64,
+    i64,
+    normalize_axis,
+    require_float,
+    u32,
+)
 
 # Of a float type: how many random bits fill its mantissa.
 MANTISSA = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7}

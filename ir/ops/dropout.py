@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
-from rlx_py.ir.node import Chain, Node, require_float
+from rlx_py.ir.node import Chain, Node
 from rlx_py.ir.ops.compare import GE
 from rlx_py.ir.ops.elementwise import MUL, SELECT, fill
 from rlx_py.ir.ops.families import composite
@@ -14,7 +14,7 @@ from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import spread
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.random import RANDOM_BITS
-from rlx_py.ir.types import TensorType, Type, u32
+from rlx_py.ir.types import TensorType, Type, require_float, u32
 
 
 def _infer(x: TensorType, key: TensorType, *, p: float, shared: tuple[int, ...]) -> Type:

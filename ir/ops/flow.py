@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx_py.ir.errors import ShapeError
-from rlx_py.ir.node import Chain, Node, require_float
+from rlx_py.ir.node import Chain, Node
 from rlx_py.ir.ops.arguments import require_floats, require_shape
 from rlx_py.ir.ops.elementwise import ADD, DIV, GUARDED_MUL, MAX, MUL, STOP_GRADIENT, SUB, fill
 from rlx_py.ir.ops.families import composite
@@ -23,7 +23,7 @@ from rlx_py.ir.ops.operand import (
 )
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import total
-from rlx_py.ir.types import TensorType, TupleType, Type
+from rlx_py.ir.types import TensorType, TupleType, Type, require_float
 
 
 def _same(name: str, first: TensorType, *rest: TensorType) -> TensorType:

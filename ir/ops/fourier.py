@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Chain, Node, require_float
+from rlx_py.ir.node import Chain, Node
 from rlx_py.ir.ops.arguments import integers
 from rlx_py.ir.ops.constant import constant, iota
 from rlx_py.ir.ops.elementwise import COS, MUL, REM, SIN, cast, fill
@@ -25,7 +25,17 @@ from rlx_py.ir.ops.movement import padded, permuted, reshaped
 from rlx_py.ir.ops.operand import as_node, broadcast_to, operands
 from rlx_py.ir.ops.products import matmul, tensordot
 from rlx_py.ir.ops.shaping import concatenate, flip, moveaxis, stack, window
-from rlx_py.ir.types import DType, Precision, TensorType, TupleType, Type, f64, i64, normalize_axis
+from rlx_py.ir.types import (
+    DType,
+    Precision,
+    TensorType,
+    TupleType,
+    Type,
+    f64,
+    i64,
+    normalize_axis,
+    require_float,
+)
 
 RADIX = 32  # largest factor that is one product
 DIRECT = 64  # longest length that is one product

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx_py.ir.errors import ShapeError
-from rlx_py.ir.node import Node, Op, require_float
+from rlx_py.ir.node import Node, Op
 from rlx_py.ir.ops.arguments import require_floats, require_shape
 from rlx_py.ir.ops.compare import GT
 from rlx_py.ir.ops.elementwise import MUL, SELECT, fill
@@ -17,7 +17,7 @@ from rlx_py.ir.ops.operand import as_node, operands, together
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.shaping import window
 from rlx_py.ir.ops.special import LOGISTIC
-from rlx_py.ir.types import TensorType, Type, normalize_axis
+from rlx_py.ir.types import TensorType, Type, normalize_axis, require_float
 
 
 def _halved(name: str, decompose: Callable[[Node, Node], Node]) -> Op:

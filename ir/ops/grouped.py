@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rlx_py.ir.errors import DTypeError, ShapeError
-from rlx_py.ir.node import Chain, Node, Op, require_rank
+from rlx_py.ir.node import Chain, Node, Op
 from rlx_py.ir.ops.arguments import require_floats, require_shape
 from rlx_py.ir.ops.compare import AND, EQ, LE, LT, OR
 from rlx_py.ir.ops.constant import iota
@@ -28,7 +28,7 @@ from rlx_py.ir.ops.operand import as_node, operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.ops.shaping import window
-from rlx_py.ir.types import TensorType, Type, i64
+from rlx_py.ir.types import TensorType, Type, i64, require_rank
 
 
 def _check_offsets(offsets: TensorType, groups: int) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Node, require_rank
+from rlx_py.ir.node import Node
 from rlx_py.ir.ops.arguments import integer
 from rlx_py.ir.ops.contract import CONTRACT
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import permuted, reshaped
 from rlx_py.ir.ops.operand import as_node, operands
+from rlx_py.ir.types import require_rank
 
 
 def _parts(what: str, size: int, count: int) -> int:

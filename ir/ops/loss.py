@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
-from rlx_py.ir.node import Chain, Node, require_float
+from rlx_py.ir.node import Chain, Node
 from rlx_py.ir.ops import folding
 from rlx_py.ir.ops.activation import softplus
 from rlx_py.ir.ops.arguments import integer, real, require_floats, require_shape
@@ -29,7 +29,7 @@ from rlx_py.ir.ops.operand import as_node, convert, operands, ratio, together
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM, widened
 from rlx_py.ir.ops.softmax import normalised, row_sum, shifted_exponentials
-from rlx_py.ir.types import DType, TensorType, TupleType, Type, i32, i64
+from rlx_py.ir.types import DType, TensorType, TupleType, Type, i32, i64, require_float
 
 REDUCTIONS = ("none", "mean", "sum")
 

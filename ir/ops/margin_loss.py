@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Node, require_float
+from rlx_py.ir.node import Node
 from rlx_py.ir.ops.activation import softplus
 from rlx_py.ir.ops.arguments import integer, real, require_shape
 from rlx_py.ir.ops.choice import clip
@@ -22,6 +22,7 @@ from rlx_py.ir.ops.loss import finished, hits, in_one_type, require_classes
 from rlx_py.ir.ops.movement import filled, spread
 from rlx_py.ir.ops.operand import as_node, convert, together
 from rlx_py.ir.ops.reduce import REDUCE_SUM, widened
+from rlx_py.ir.types import require_float
 
 
 def _hinge(z: Node) -> Node:

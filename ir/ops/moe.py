@@ -15,7 +15,7 @@ import numpy as np
 from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.kernel import Apply
-from rlx_py.ir.node import Chain, Node, Op, register, require_float
+from rlx_py.ir.node import Chain, Node, Op, register
 from rlx_py.ir.ops.arguments import integer, require_floats, require_shape
 from rlx_py.ir.ops.batch_index import batch_counting_sort
 from rlx_py.ir.ops.compare import GT
@@ -32,7 +32,7 @@ from rlx_py.ir.ops.reduce import REDUCE_SUM, total, widened
 from rlx_py.ir.ops.scatter import SCATTER_SET
 from rlx_py.ir.ops.shaping import window
 from rlx_py.ir.stored import Emitter, LoopRule
-from rlx_py.ir.types import DType, TensorType, TupleType, Type, i32, i64
+from rlx_py.ir.types import DType, TensorType, TupleType, Type, i32, i64, require_float
 
 # ---- routing weights -------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Chain, Node, Op, VJPRule, require_float
+from rlx_py.ir.node import Chain, Node, Op, VJPRule
 from rlx_py.ir.ops.arguments import real, require_floats, require_shape
 from rlx_py.ir.ops.elementwise import DIV, RSQRT, fill
 from rlx_py.ir.ops.families import composite
@@ -21,7 +21,7 @@ from rlx_py.ir.ops.movement import spread
 from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM, kept_axes, total, widened
-from rlx_py.ir.types import TensorType, TupleType, Type, as_shape, normalize_axes
+from rlx_py.ir.types import TensorType, TupleType, Type, as_shape, normalize_axes, require_float
 
 Axes = tuple[int, ...]
 

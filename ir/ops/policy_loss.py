@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Node, require_float
+from rlx_py.ir.node import Node
 from rlx_py.ir.ops.arguments import integer, not_negative, require_shape
 from rlx_py.ir.ops.choice import clip, truth
 from rlx_py.ir.ops.compare import LT
@@ -27,6 +27,7 @@ from rlx_py.ir.ops.loss import (
 from rlx_py.ir.ops.movement import filled, spread
 from rlx_py.ir.ops.operand import as_node, broadcast_to, convert
 from rlx_py.ir.ops.reduce import REDUCE_SUM
+from rlx_py.ir.types import require_float
 
 
 @located

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from rlx_py.ir.errors import ShapeError
-from rlx_py.ir.node import Chain, Node, Op, require_float
+from rlx_py.ir.node import Chain, Node, Op
 from rlx_py.ir.ops.arguments import require_floats, require_shape
 from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.ops.compare import AND, EQ, NE, OR
@@ -29,7 +29,7 @@ from rlx_py.ir.ops.spatial import (
     per_axis,
 )
 from rlx_py.ir.ops.windows import WINDOWS, window_count
-from rlx_py.ir.types import TensorType, Type, bool_, check_size, i32, i64
+from rlx_py.ir.types import TensorType, Type, bool_, check_size, i32, i64, require_float
 
 Sizes = tuple[int, ...]
 MOST_PADDED = 2**20  # windows beginning in padding; more would take long to check

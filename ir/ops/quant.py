@@ -18,7 +18,7 @@ from math import isfinite, prod, sqrt
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, DTypeError
-from rlx_py.ir.node import Chain, Node, Op, register, require_float
+from rlx_py.ir.node import Chain, Node, Op, register
 from rlx_py.ir.ops.arguments import integer, real, require_floats, require_shape
 from rlx_py.ir.ops.batching import by_element
 from rlx_py.ir.ops.compare import EQ, LE, LT
@@ -41,7 +41,7 @@ from rlx_py.ir.ops.movement import spread
 from rlx_py.ir.ops.operand import as_node, convert
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_MAX, kept_axes, total
-from rlx_py.ir.types import TensorType, TupleType, Type, normalize_axis
+from rlx_py.ir.types import TensorType, TupleType, Type, normalize_axis, require_float
 
 STEPS = {8: 127, 4: 7, 2: 1}
 ESTIMATORS = ("identity", "clipped_identity", "tanh", "hard_tanh")

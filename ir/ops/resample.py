@@ -13,7 +13,7 @@ from typing import Any, TypedDict, Unpack
 
 from rlx_py.ir.dim import surely_less
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Chain, Node, Op, require_float
+from rlx_py.ir.node import Chain, Node, Op
 from rlx_py.ir.ops.adaptive_pool import ADAPTIVE_AVG_POOL
 from rlx_py.ir.ops.arguments import real, require_shape
 from rlx_py.ir.ops.choice import clip
@@ -27,7 +27,7 @@ from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.ops.spatial import check_attributes, per_axis
-from rlx_py.ir.types import DType, TensorType, Type, i32, i64
+from rlx_py.ir.types import DType, TensorType, Type, i32, i64, require_float
 
 Sizes = tuple[int, ...]
 Ratio = tuple[int, int]

@@ -11,7 +11,7 @@ import numpy as np
 from rlx_py.ir.errors import DTypeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Apply, Expr, IndexValue
-from rlx_py.ir.node import Chain, Node, Op, register, require_float
+from rlx_py.ir.node import Chain, Node, Op, register
 from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.compare import EQ
 from rlx_py.ir.ops.cumulative import LINEAR_RECURRENCE, check_line, others, shifted, step
@@ -24,7 +24,7 @@ from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.reduce import highest, lowest
 from rlx_py.ir.stored import Emitter, LoopRule
-from rlx_py.ir.types import TensorType, Type, bool_, f32, i64, normalize_axis
+from rlx_py.ir.types import TensorType, Type, bool_, f32, i64, normalize_axis, require_float
 
 # ---- positions of running extremes -----------------------------------------------------------
 

@@ -11,7 +11,7 @@ from math import inf, isfinite
 from typing import TypeVar
 
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
-from rlx_py.ir.node import Node, require_rank
+from rlx_py.ir.node import Node
 from rlx_py.ir.ops.arguments import require_floats
 from rlx_py.ir.ops.compare import AND, GT, LE
 from rlx_py.ir.ops.constant import iota
@@ -21,7 +21,7 @@ from rlx_py.ir.ops.elementwise import SELECT, TANH, fill
 from rlx_py.ir.ops.movement import permuted, reshaped, spread
 from rlx_py.ir.ops.operand import broadcast_to
 from rlx_py.ir.ops.reduce import total
-from rlx_py.ir.types import TensorType, u32
+from rlx_py.ir.types import TensorType, require_rank, u32
 
 T = TypeVar("T")
 MASKS = ("none", "causal", "sliding_window", "custom", "bias")

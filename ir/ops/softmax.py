@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
-from rlx_py.ir.node import Chain, Node, require_float
+from rlx_py.ir.node import Chain, Node
 from rlx_py.ir.ops.arguments import check_axis, require_floats, require_shape
 from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.compare import EQ, LT
@@ -19,7 +19,7 @@ from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_SUM, widened
-from rlx_py.ir.types import TensorType, Type, normalize_axis
+from rlx_py.ir.types import TensorType, Type, normalize_axis, require_float
 
 
 def shifted_exponentials(x: Node, axis: int) -> tuple[Node, Node, Node, Node]:
