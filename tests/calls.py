@@ -74,6 +74,13 @@ def state(kind: str, *lead: int) -> Any:
     return (floats(*lead, 3), floats(*lead, 3)) if kind == "lstm" else floats(*lead, 3)
 
 
+def mamba3(rank: int) -> dict[str, Any]:
+    row = floats(1, 3, 2)
+    return {"C": floats(1, 3, rank, 4), "B": floats(1, 3, rank, 4), "x": floats(1, 3, 2, 3),
+            "adt": row, "dt": row, "trap": row, "angle": floats(1, 3, 2), "c_bias": floats(2, 4),
+            "b_bias": floats(2, 4)}
+
+
 def lines(rank: int, **args: Any) -> dict[str, Any]:
     return {"input": floats(1, 2, *(6,) * rank), **args}
 
@@ -176,6 +183,11 @@ GIVEN: dict[str, dict[str, Any]] = {
                    "B": floats(2, 3, 2, 5), "C": floats(2, 3, 2, 5), "D": floats(4)},
     "gated_delta_net": {"q": floats(2, 3, 2, 4), "k": floats(2, 3, 2, 4), "v": floats(2, 3, 2, 5),
                         "g": floats(2, 3, 2), "beta": floats(2, 3, 2)},
+    "mamba3_preprocess": {"projected": floats(2, 3, 28), "dt_bias": floats(2), "heads": 2,
+                          "width": 3, "depth": 4, "angles": 2},
+    "mamba3_siso": mamba3(1), "mamba3_mimo": {
+        **mamba3(2), "c_bias": floats(2, 2, 4), "b_bias": floats(2, 2, 4),
+        "mimo_x": floats(2, 2, 3), "mimo_o": floats(2, 2, 3)},
     # linalg, fft, random
     "lstsq": {"a": A, "b": V}, "matrix_power": {"a": A, "n": 2},
     "irfft": {"re": A, "im": A}, "key": {"seed": 3}, "fold_in": {"key": KEY, "data": 5},
