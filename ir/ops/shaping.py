@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.dim import indices, larger
+from rlx_py.ir.dim import Dim, indices, larger
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import OPERATORS, Node
 from rlx_py.ir.ops.arguments import MOST_PARTS, check_held, integers
