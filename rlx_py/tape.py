@@ -191,8 +191,9 @@ class Tape:
                 _record_innermost()
 
     def _record(self, *parts: Any) -> Node:
-        if self._phase is not _Phase.OPEN:  # it was closed by another thread
-            return Node(*parts)
+        if self._phase is not _Phase.OPEN:  # another thread has closed it
+            _record_innermost()
+            return _LIVE.tapes[-1]._record(*parts) if _LIVE.tapes else Node(*parts)
         node = Variable(*parts)
         node.tape = self
         for x in node.inputs:

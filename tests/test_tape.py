@@ -240,6 +240,22 @@ def test_a_tape_of_another_thread_is_no_matter() -> None:
     assert not failed and p.grad == 7
 
 
+def test_another_thread_may_go_backward_while_the_outer_tape_records_on() -> None:
+    p = rlx.Parameter(2.0)
+    with rlx.Tape() as outer:
+        with rlx.Tape() as inner:
+            y = p * p
+            thread = threading.Thread(target=inner.backward, args=(y,))
+            thread.start()
+            thread.join()
+            assert p.grad == 4
+            loss = p * 3.0
+        assert isinstance(loss, rlx.Variable) and loss.tape is outer
+    assert not isinstance(p * 1.5, rlx.Variable)
+    outer.backward(loss)
+    assert p.grad == 7
+
+
 def test_recording_closes_before_the_root_is_looked_at() -> None:
     p = rlx.Parameter(2.0)
     with rlx.Tape() as tape:
