@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import rlx_py as rlx
+from rlx_py.ir.bind import bound_value
 from rlx_py.ir.errors import DTypeError, RLXError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.types import DType, TupleType, f64
@@ -38,12 +39,30 @@ def with_leading_size(sample: Sample) -> tuple[Graph, int] | RLXError | None:
     it; and the number B stands for. The first error where no way to do this passes inference; None
     where nothing has such an axis."""
     arrays = sample.converted(element_type(sample))
+    ways = _leading_ways(sample, arrays)
+    return _first(sample, arrays, ways) if ways else None
+
+
+def first_axis_is_free(sample: Sample) -> bool:
+    """Whether the op itself takes any number there."""
+    arrays = sample.converted(element_type(sample))
+    for shapes, attrs, n in _leading_ways(sample, arrays):
+        numbers = [{"B": k} for k in (1, n + 1, n + 2)]
+        tried = [_first(sample, arrays, [(
+            {i: bound_value(s, at) for i, s in shapes.items()},
+            {k: bound_value(v, at) for k, v in attrs.items()}, n)]) for at in numbers]
+        if not any(isinstance(found, RLXError) for found in tried):
+            return True
+    return False
+
+
+def _leading_ways(sample: Sample, arrays: list[Array]) -> list[Way]:
     if not arrays or not arrays[0].ndim or _is_key(arrays[0]):
         shape = sample.attrs.get("shape", ())
-        ways: list[Way] = [({}, _with_first(sample.attrs, shape[0]), shape[0])] if shape else []
-        return _first(sample, arrays, ways) if shape and shape[0] else None
+        alone = bool(shape) and shape[0] > 0
+        return [({}, _with_first(sample.attrs, shape[0]), shape[0])] if alone else []
     if not arrays[0].shape[0]:
-        return None
+        return []
     n = arrays[0].shape[0]
     leading = {i: a for i, a in enumerate(arrays) if a.ndim and a.shape[0] and not _is_key(a)}
     numbers = [v for v in sample.attrs.values() if type(v) is int and v > 0 and n % v == 0]
@@ -56,10 +75,10 @@ def with_leading_size(sample: Sample) -> tuple[Graph, int] | RLXError | None:
     attrs = _with_first(sample.attrs, n)
     ways = [(shapes, a, n) for a in ([attrs, sample.attrs] if attrs != sample.attrs else [attrs])
             for shapes in shared]
-    return _first(sample, arrays, [
+    return [
         *ways, (multiples, sample.attrs, least),
         *(({i: (n // v * B, *arrays[i].shape[1:]) for i in same}, _with_numbers(sample.attrs, v), v)
-          for v in numbers)])
+          for v in numbers)]
 
 
 def with_sizes_of_an_axis(sample: Sample, axis: int) -> tuple[Graph, int] | RLXError:
