@@ -58,9 +58,10 @@ Run = Generator[None, None, None]
 def interpret(program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs and updates by name; `arrays` holds the inputs by name and is not changed.
 
-    Raises VerifyError for an access out of bounds.
+    Where memory is planned, buffers lie in one arena as the plan says. Raises VerifyError for an
+    access out of bounds.
     """
-    memory: dict[Buffer, Array] = {}
+    memory = _planned(program)
     for port in program.inputs:
         given = np.asarray(arrays[port.name], dtype=port.buffer.dtype.numpy)
         memory[port.buffer] = given.reshape(-1).copy()
@@ -70,6 +71,29 @@ def interpret(program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]
         _run_items(program, memory, items(program))
     ports = (*program.outputs, *program.updates)
     return {p.name: memory[p.buffer].reshape(p.shape).copy() for p in ports}
+
+
+def _planned(program: Program) -> dict[Buffer, Array]:
+    """The planned buffers in their places, for one thread."""
+    arena = np.full(program.arena + program.scratch, 0xA5, np.uint8)
+    found: dict[Buffer, Array] = {}
+    for buffer, offset in program.offsets.items():
+        start = offset + (program.arena if buffer.scope is Scope.TILE else 0)
+        found[buffer] = arena[start:start + buffer.nbytes].view(buffer.dtype.numpy)
+    return found
+
+
+def _held(memory: dict[Buffer, Array], buffer: Buffer) -> Array:
+    """The memory of a buffer; new memory holds NaN or the largest number."""
+    found = memory.get(buffer)
+    if found is None:
+        if buffer.scope is Scope.CONSTANT:
+            found = np.asarray(buffer.data, dtype=buffer.dtype.numpy).reshape(-1)
+        else:
+            fill = np.nan if buffer.dtype.is_float else greatest(buffer.dtype)
+            found = np.full(buffer.size, fill, buffer.dtype.numpy)
+        memory[buffer] = found
+    return found
 
 
 def _run_items(program: Program, memory: dict[Buffer, Array], found: Sequence[Item]) -> None:
@@ -83,7 +107,7 @@ def _run_items(program: Program, memory: dict[Buffer, Array], found: Sequence[It
         if isinstance(region, Loop):
             _run_loop(program, memory, region, inside)
         else:
-            start, stop = ((region.first, region.middle) if memory[region.condition][0]
+            start, stop = ((region.first, region.middle) if _held(memory, region.condition)[0]
                            else (region.middle, region.last))
             _run_items(program, memory, part(inside, start, stop))
 
@@ -92,21 +116,20 @@ def _run_loop(program: Program, memory: dict[Buffer, Array], loop: Loop,
               inside: Sequence[Item]) -> None:
     bound = loop.extent
     if loop.count is not None and bound is not None:
-        bound = min(max(int(memory[loop.count][0]), 0), bound)
+        bound = min(max(int(_held(memory, loop.count)[0]), 0), bound)
     step = 0
     while bound is None or step < bound:
         position = bound - 1 - step if loop.reverse and bound is not None else step
         for buffer, place in loop.slices.items():
             first = place.start + position * place.stride
-            whole = memory.setdefault(place.of, np.zeros(place.of.size, place.of.dtype.numpy))
-            memory[buffer] = whole[first:first + buffer.size]
+            memory[buffer] = _held(memory, place.of)[first:first + buffer.size]
         _run_items(program, memory, part(inside, loop.first, loop.test))
-        if loop.condition is not None and not memory[loop.condition][0]:
+        if loop.condition is not None and not _held(memory, loop.condition)[0]:
             break
         _run_items(program, memory, part(inside, loop.test, loop.last))
         step += 1
     if loop.taken is not None:
-        memory.setdefault(loop.taken, np.zeros(1, np.int64))[0] = step
+        _held(memory, loop.taken)[0] = step
 
 
 class _Machine:
@@ -230,7 +253,9 @@ class _Machine:
     def alloc(self, buffer: Buffer) -> None:
         """Memory whose content is nobody's promise: NaN or the largest number."""
         fill = np.nan if buffer.dtype.is_float else greatest(buffer.dtype)
-        self.memory[buffer] = np.full(buffer.size, fill, buffer.dtype.numpy)
+        if buffer not in self.memory:
+            self.memory[buffer] = np.empty(buffer.size, buffer.dtype.numpy)
+        self.memory[buffer][:] = fill
 
     def contract(self, s: Contract) -> Run:
         """Every element of the product in turn, its sum in order of k."""
@@ -307,15 +332,7 @@ class _Machine:
 
     def buffer(self, buffer: Buffer) -> Array:
         """The memory of a buffer."""
-        found = self.memory.get(buffer)
-        if found is None:
-            if buffer.scope is Scope.CONSTANT:
-                found = np.asarray(buffer.data, dtype=buffer.dtype.numpy).reshape(-1)
-            else:
-                fill = np.nan if buffer.dtype.is_float else greatest(buffer.dtype)
-                found = np.full(buffer.size, fill, buffer.dtype.numpy)
-            self.memory[buffer] = found
-        return found
+        return _held(self.memory, buffer)
 
     def place(self, buffer: Buffer, index: Index) -> int:
         """A checked flat position."""
