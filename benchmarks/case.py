@@ -25,7 +25,8 @@ class Data:
 
 @dataclass(frozen=True)
 class RlxStep:
-    """A forward graph with a scalar output `loss`, and the optimizer for `rlx.train_step`."""
+    """A forward graph with a scalar output `loss`, and the optimizer for `rlx.train_step`; None for
+    a graph that updates its own params."""
 
     graph: Any
     optimizer: Any

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.case import Data, JaxStep, RlxStep, TorchStep, he_normal
-from benchmarks.sgd import RATE, jax_sgd, torch_sgd
+from benchmarks.sgd import RATE, Loss, jax_sgd, torch_sgd
 
 
 def mlp_data(sizes: tuple[int, ...], batch: int, seed: int = 0) -> Data:
@@ -38,21 +38,27 @@ def rlx_step(rlx: ModuleType, data: Data) -> RlxStep:
 
 def jax_step(jax: ModuleType, data: Data) -> JaxStep:
     """The same loss and SGD step in JAX."""
-    depth = len(data.params) // 2
+    return jax_sgd(jax, jax_loss(jax, len(data.params) // 2), data)
 
+
+def jax_loss(jax: ModuleType, depth: int) -> Loss:
+    """The loss of params and a batch in JAX."""
     def loss(p: dict[str, Any], x: Any, y: Any) -> Any:
         h = x
         for i in range(1, depth):
             h = jax.nn.relu(h @ p[f"w{i}"] + p[f"b{i}"])
         return jax_cross_entropy(jax, h @ p[f"w{depth}"] + p[f"b{depth}"], y)
 
-    return jax_sgd(jax, loss, data)
+    return loss
 
 
 def torch_step(torch: ModuleType, data: Data, functional: bool) -> TorchStep:
     """The same loss and SGD step in PyTorch."""
-    depth = len(data.params) // 2
+    return torch_sgd(torch, torch_loss(torch, len(data.params) // 2), data, functional)
 
+
+def torch_loss(torch: ModuleType, depth: int) -> Loss:
+    """The loss of params and a batch in PyTorch."""
     def loss(p: dict[str, Any], x: Any, y: Any) -> Any:
         h = x
         for i in range(1, depth):
@@ -60,7 +66,7 @@ def torch_step(torch: ModuleType, data: Data, functional: bool) -> TorchStep:
         logits = torch.addmm(p[f"b{depth}"], h, p[f"w{depth}"])
         return torch.nn.functional.cross_entropy(logits, y)
 
-    return torch_sgd(torch, loss, data, functional)
+    return loss
 
 
 def jax_cross_entropy(jax: ModuleType, logits: Any, labels: Any) -> Any:

@@ -20,13 +20,20 @@ def jax_sgd(jax: ModuleType, loss: Loss, data: Data, rate: float = RATE) -> JaxS
     return JaxStep(data.params, step)
 
 
+def torch_arrays(torch: ModuleType, data: Data, trained: bool
+                 ) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters, which ask for gradients if `trained`, and the batch; its integers become int64,
+    as PyTorch's losses ask."""
+    params = {n: torch.tensor(v, requires_grad=trained) for n, v in data.params.items()}
+    batch = {n: torch.tensor(v) for n, v in data.batch.items()}
+    return params, {n: v if v.is_floating_point() else v.long() for n, v in batch.items()}
+
+
 def torch_sgd(
     torch: ModuleType, loss: Loss, data: Data, functional: bool, rate: float = RATE
 ) -> TorchStep:
-    """In-place SGD on `loss(params, **batch)`; integers become int64, as PyTorch's losses ask."""
-    params = {n: torch.tensor(v, requires_grad=not functional) for n, v in data.params.items()}
-    batch = {n: torch.tensor(v) for n, v in data.batch.items()}
-    batch = {n: v if v.is_floating_point() else v.long() for n, v in batch.items()}
+    """In-place SGD on `loss(params, **batch)`."""
+    params, batch = torch_arrays(torch, data, trained=not functional)
     values = list(params.values())
 
     def eager(**batch: Any) -> Any:

@@ -42,7 +42,8 @@ class RlxSession(Session):
         start = perf_counter()
         spec = case.rlx_step(rlx, data)
         built = perf_counter()
-        train = rlx.train_step(spec.graph, of="loss", optimizer=spec.optimizer)
+        train = spec.graph if spec.optimizer is None else rlx.train_step(
+            spec.graph, of="loss", optimizer=spec.optimizer)
         differentiated = perf_counter()
         self._exe = rlx.compile(train, threads=threads, cache=False)
         compiled = perf_counter()
