@@ -13,6 +13,7 @@ from rlx_py.ir.bind import sized
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError, VerifyError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import LEAF, Node, at, leaf, origin, toposort
+from rlx_py.ir.rounding import rounded
 from rlx_py.ir.types import TensorType, TupleType, Type
 
 Array = np.ndarray[Any, Any]
@@ -164,5 +165,4 @@ def _checked(node: Node, value: Value, type: Type) -> Value:
                           f"{array.shape}" + at(node.loc))
     if array.dtype == type.dtype.numpy:
         return array
-    with np.errstate(all="ignore"):
-        return array.astype(type.dtype.numpy)
+    return rounded(array, type.dtype)

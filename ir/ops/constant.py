@@ -14,6 +14,7 @@ from rlx_py.ir.kernel import Const, Expr, IndexValue
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import Ask, Node, Op, register
 from rlx_py.ir.ops.located import located
+from rlx_py.ir.rounding import rounded
 from rlx_py.ir.types import DType, TensorType, Type, as_dtype, as_shape, i64, normalize_axis
 
 
@@ -91,8 +92,7 @@ def constant(value: Any, dtype: Any = None) -> Node:
         raise DTypeError(f"not an array of numbers: {type(value).__name__}") from error
     if array.dtype.kind not in "biuf":  # that of bf16 is none of these
         as_dtype(array.dtype)
-    with np.errstate(all="ignore"):
-        return CONSTANT(value=Literal(array if wanted is None else array.astype(wanted.numpy)))
+    return CONSTANT(value=Literal(array if wanted is None else rounded(array, wanted)))
 
 
 def _fits(value: int, dtype: DType) -> bool:

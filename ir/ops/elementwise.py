@@ -29,6 +29,7 @@ from rlx_py.ir.ops.families import (
     scalar_element,
 )
 from rlx_py.ir.ops.movement import filled, spread
+from rlx_py.ir.rounding import rounded
 from rlx_py.ir.types import DType, TensorType, Type
 
 
@@ -83,7 +84,7 @@ def convert_array(x: Any, dtype: DType) -> Array:
         if dtype.kind == "bool":
             return np.asarray(x != 0)
         if x.dtype.kind in "biu" or not dtype.is_int:
-            return np.asarray(x.astype(dtype.numpy))
+            return rounded(x, dtype)
         # f64 holds every narrower float, and the bounds below are powers of two.
         limits, whole = np.iinfo(dtype.numpy), np.trunc(x.astype(np.float64))
         low, high = float(limits.min), float(limits.max // 2 + 1) * 2

@@ -95,7 +95,8 @@ def rsqrt(x: Any) -> Node:
 
 @located
 def hypot(x1: Any, x2: Any) -> Node:
-    """√(x1² + x2²) without overflow, with gradient 0 at the origin.
+    """√(x1² + x2²) without overflow, with gradient 0 at the origin and at infinity; infinite where
+    one side is, even beside NaN, as IEEE has it.
 
     Both are scaled by the larger. The value is that for any scale, so the scale is a constant to
     derivatives.
@@ -103,13 +104,14 @@ def hypot(x1: Any, x2: Any) -> Node:
     a, b = floats_together(x1, x2)
     zero, one = fill(a, 0), fill(a, 1)
     larger = ew.MAX(ew.ABS(a), ew.ABS(b))
-    origin = EQ(larger, zero)
-    unscaled = OR(origin, EQ(larger, fill(a, math.inf)))
+    origin, infinity = EQ(larger, zero), fill(a, math.inf)
+    beyond = OR(EQ(ew.ABS(a), infinity), EQ(ew.ABS(b), infinity))
+    unscaled = OR(origin, beyond)
     scale = ew.STOP_GRADIENT(SELECT(unscaled, one, larger))
     u, v = ew.DIV(a, scale), ew.DIV(b, scale)
     squares = ew.ADD(ew.MUL(u, u), ew.MUL(v, v))
     root = SELECT(origin, zero, ew.SQRT(SELECT(origin, one, squares)))
-    return ew.MUL(scale, root)
+    return SELECT(beyond, infinity, ew.MUL(scale, root))
 
 
 # ---- trigonometric and hyperbolic ------------------------------------------------------------
