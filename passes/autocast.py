@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rlx_py.ir.body import Body, graph_of, is_body
 from rlx_py.ir.errors import DTypeError
 from rlx_py.ir.graph import Graph, Rebuilder
 from rlx_py.ir.literal import attr_key
@@ -23,7 +24,11 @@ from rlx_py.ir.ops.elementwise import CAST, cast
 from rlx_py.ir.ops.families import POLYNOMIAL
 from rlx_py.ir.stored import ContractRule, ReduceRule
 from rlx_py.ir.types import DType, Precision, TupleType, as_dtype, bf16, f16, f32
+from rlx_py.passes.branch import COND
+from rlx_py.passes.checkpoint import CHECKPOINT
 from rlx_py.passes.decompose import expanded, named_op
+from rlx_py.passes.region import body_graph
+from rlx_py.passes.scan_rules import SCAN
 
 PICKS = ("max", "min")  # folds whose result is one of their elements, exact in any type
 STRUCTURE = (TUPLE, PROJECT)
@@ -36,9 +41,10 @@ def autocast(graph: Graph, dtype: Any = bf16, keep: Iterable[Op | str] = ()) -> 
     and add up in f32. Sums, norms, softmax, losses, exponentials and their like take and give f32.
     What moves, picks or adds a few values (reshape, relu, residual sums) is narrow where all its
     operands are narrow or depend on no data. Params stay f32 and are cast where they are used, so
-    their gradients are f32; f64, integers and what is narrow already stay as they are. `keep`
-    names ops to leave in f32. Apply it to the loss graph, then `grad` or `train_step`. Raises
-    DTypeError for another dtype, ArgumentError for an unknown op.
+    their gradients are f32; f64, integers and what is narrow already stay as they are. Inside of
+    loops, branches and regions it is as outside; what goes in and carries are f32. `keep` names ops
+    to leave in f32. Apply it to the loss graph, then `grad` or `train_step`. Raises DTypeError for
+    another dtype, ArgumentError for an unknown op.
     """
     target = as_dtype(dtype)
     if target not in (f16, bf16):
@@ -122,12 +128,28 @@ class _Caster:
         if node.op in STRUCTURE:
             self.done[node] = replaced(node, tuple(self.done[n] for n in node.inputs))
             return
-        dtype = self._dtype_for(node)
+        dtype = f32 if any(map(_holds_body, node.attrs.values())) else self._dtype_for(node)
         inputs = tuple(self.typed(n, dtype) if _is_f32(n) else self.done[n] for n in node.inputs)
-        attrs = {k: autocast(v, self.target, self.keep) if isinstance(v, Graph) else v
+        attrs = {k: self._body(node, graph_of(v)) if is_body(v) and node.op not in self.keep else v
                  for k, v in node.attrs.items()}
         type = node.op.infer(*[n.type for n in inputs], **attrs)
         self.done[node] = Node(node.op, inputs, attrs, type, node.loc, node.origin)
+
+    def _body(self, node: Node, graph: Graph) -> Body:
+        """A body in mixed precision: of the same leaves, and results of the same types but where an
+        op takes others."""
+        inner = _Caster(self.target, self.keep)
+        leaves = list(graph.inputs.values())
+        if node.op in (SCAN, COND, CHECKPOINT):
+            # The last leaves are the last inputs, but for carries, which change.
+            still = len(leaves) - (node.attrs["carries"] if node.op is SCAN else 0)
+            pairs = zip(leaves[::-1][:still], node.inputs[::-1], strict=False)
+            inner.constant |= {x for x, given in pairs if given in self.constant}
+        for n in graph.nodes:
+            inner.convert(n)
+        results = [inner.done[y] if _any_type(node, k) else inner.typed(y, y.dtype)
+                   for k, y in enumerate(graph.outputs.values())]
+        return Body.of(body_graph(leaves, results))
 
     def _dtype_for(self, node: Node) -> DType:
         """The type that the f32 operands of a node take."""
@@ -148,6 +170,18 @@ class _Caster:
         if key not in self.precisions:
             self.precisions[key] = precision_of(node)
         return self.precisions[key]
+
+
+def _holds_body(value: Any) -> bool:
+    return is_body(value) or (isinstance(value, tuple) and any(map(_holds_body, value)))
+
+
+def _any_type(node: Node, result: int) -> bool:
+    """Whether a result of a node's body may be of another float type: what a loop stacks, what a
+    region keeps."""
+    if node.op is SCAN:
+        return bool(result >= node.attrs["carries"])
+    return node.op is CHECKPOINT and result in node.attrs["kept"]
 
 
 def _is_f32(node: Node) -> bool:

@@ -244,3 +244,38 @@ def test_frozen_params_and_own_states_are_left_alone() -> None:
     exe.step(state, x=np.full(3, np.nan, np.float32))
     assert state.states["seen"] == 1 and state.states["step"] == 0
     assert state.params["w"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("checkpoint", [None, rlx.every(2)], ids=["kept", "segments"])
+@NARROW
+def test_bodies_are_cast_too(dtype: DType, checkpoint: Any) -> None:
+    """Loops, branches, regions and rules: what goes in and out of them is f32, what is kept is
+    not."""
+    g = rlx.Graph()
+    xs, p = g.input("xs", (5, 6, 8)), g.input("p", (), rlx.bool_)
+    w, b, h = g.param("w", (8, 8)), g.param("b", (8,)), g.param("h", (6, 8))
+    product = rlx.custom_vjp(lambda a, w: a @ w, lambda a, w: (a @ w, (a, w)),
+                             lambda kept, ct: (ct @ kept[1].T, kept[0].T @ ct))
+    c, ys = rlx.scan(lambda c, x: (rlx.tanh(c @ w + b + x), c @ w), h, xs, checkpoint=checkpoint)
+    c = rlx.cond(p, lambda c: c @ w + b, rlx.exp, c)
+    c = rlx.checkpoint(lambda c: rlx.tanh(c @ w + b) @ w, policy="products")(c)
+    _, c = rlx.while_loop(lambda q: q[0] < 2, lambda q: (q[0] + 1, rlx.tanh(product(q[1], w))),
+                          (rlx.constant(0, rlx.i32), c), max_steps=3)
+    g.output("ys", ys)
+    g.output("loss", (c * c).sum() + (ys * ys).mean())
+    a = rlx.autocast(g, dtype)
+    rlx.verify(a)
+    assert str(rlx.autocast(a, dtype)) == str(a)
+    assert {k: n.type for k, n in a.outputs.items()} == {k: n.type for k, n in g.outputs.items()}
+    bodies = [v for n in a.nodes for k, v in n.attrs.items() if k in ("body", "then")]
+    assert len(bodies) >= 4 and all(dtype.name in v for v in bodies)
+    rng = np.random.default_rng(0)
+    feed = {k: np.asarray(rng.standard_normal(n.shape) / 2).astype(n.dtype.numpy)
+            for k, n in g.leaves.items()}
+    want = rlx.evaluate(rlx.value_and_grad(g, of="loss"), feed)
+    mixed = rlx.value_and_grad(a, of="loss")
+    found, oracle = rlx.compile(mixed)(**feed), rlx.evaluate(mixed, feed)
+    for name, array in want.items():
+        scale = np.abs(array).max()
+        np.testing.assert_allclose(found[name], array, atol=40 * ROUNDING[dtype] * scale)
+        np.testing.assert_allclose(found[name], oracle[name], atol=20 * ROUNDING[dtype] * scale)
