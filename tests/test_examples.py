@@ -49,7 +49,7 @@ PRINTS = {
     "implicit_maml.py": ["inner steps"],
     "learned_optimizer.py": ["there and back", "SGD at its best rate"],
     "mixed_precision.py": ["f32: loss", "bf16: loss", "steps skipped, loss scale"],
-    "profile.py": ["kernels\n", "GFLOP/s", "profile.py:", "% of ", "  line "],
+    "profiling.py": ["kernels\n", "GFLOP/s", "profiling.py:", "% of ", "  line "],
     "per_sample_gradients.py": ["64 gradients in one call", "are cut to"],
     "save_load.py": ['graph "scaled"', "same bits"],
     "second_order.py": ["worst relative error"],

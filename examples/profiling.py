@@ -1,6 +1,6 @@
 """Where the time of a training step goes: each kernel, with the lines of yours that it computes.
 
-    python examples/profile.py
+    python examples/profiling.py
 """
 
 from __future__ import annotations
