@@ -463,3 +463,60 @@ def test_part_of_the_sizes_may_be_bound() -> None:
     same_bits(rlx.evaluate(half, feed), rlx.evaluate(g, feed))
     with pytest.raises(rlx.ShapeError):
         rlx.evaluate(half, feeds(attention(2, 4)))
+
+
+# ---- layers ------------------------------------------------------------------------------------
+
+Layer = tuple[Callable[..., Any], dict[str, tuple[Any, ...]]]
+LAYERS: dict[str, Layer] = {
+    "dropout": (lambda b, t, x: rlx.nn.dropout(x, 0.3, key=rlx.random.key(1)), {"x": ("B", "T")}),
+    "lstm": (lambda b, t, x, w, u, c: rlx.nn.lstm(
+        x, (rlx.zeros((1, b, 2)), rlx.zeros((1, b, 2))), [(w, u, c, c)])[0],
+        {"x": ("T", "B", 3), "w": (8, 3), "u": (8, 2), "c": (8,)}),
+    "flash": (lambda b, t, q, k, v: rlx.nn.flash_attention(q, k, v, mask="causal")[0],
+              {"q": ("B", 2, "T", 4), "k": ("B", 2, "T", 4), "v": ("B", 2, "T", 4)}),
+    "losses": (lambda b, t, x, y: rlx.nn.kl_div(
+        rlx.log_softmax(x, 0), rlx.softmax(y), reduction="batchmean") + rlx.mse_loss(x, y)
+        + rlx.cross_entropy(x, rlx.argmax(y, 1), label_smoothing=0.1),
+        {"x": ("B", "T"), "y": ("B", "T")}),
+    "conv": (lambda b, t, x, w: rlx.conv1d(rlx.concatenate([x, x], 2), w, padding=1, stride=2),
+             {"x": ("B", 2, "T"), "w": (3, 2, 3)}),
+    "conv_transpose": (lambda b, t, x, w: rlx.conv_transpose1d(x, w, stride=2, padding=1),
+                       {"x": ("B", 2, "T"), "w": (2, 3, 4)}),
+    "norms": (lambda b, t, x: rlx.nn.group_norm(x, 2) + rlx.nn.rms_norm(x, t),
+              {"x": ("B", 4, "T")}),
+    "im2col": (lambda b, t, x: rlx.nn.im2col(x, 2, stride=2, padding=1), {"x": ("B", 3, 4, 4)}),
+    "cond": (lambda b, t, x: rlx.cond(x.sum() > 0, lambda v: v * 2, lambda v: v * v, x),
+             {"x": ("B", "T")}),
+    "loop": (lambda b, t, x: rlx.while_loop(
+        lambda c: c.max() < 9, lambda c: c * c + 1, rlx.abs(x), max_steps=8), {"x": ("B", "T")}),
+    "scatter": (lambda b, t, x: rlx.scatter_add(rlx.zeros((7, 4)), rlx.arange(b) % 7, x),
+                {"x": ("B", 4)}),
+    "matrices": (lambda b, t, x: rlx.linalg.inv(x @ x.transpose(0, 2, 1) + 3 * rlx.eye(3)),
+                 {"x": ("B", 3, 3)}),
+    "resized": (lambda b, t, x: rlx.nn.interpolate(x, scale_factor=2, mode="linear"),
+                {"x": ("B", 2, "T")}),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_and_their_gradients_run_at_every_size(name: str) -> None:
+    function, arguments = LAYERS[name]
+
+    def graph(b: Any, t: Any) -> rlx.Graph:
+        g = rlx.Graph(name)
+        named = {"B": b, "T": t}
+        nodes = [g.input(k, [named.get(d, d) for d in shape]) for k, shape in arguments.items()]
+        y = function(b, t, *nodes)
+        g.output("y", y)
+        g.output("loss", rlx.square(y).mean())
+        return rlx.value_and_grad(g, "loss", list(arguments))
+
+    dynamic = graph(B, T)
+    exe = rlx.compile(dynamic)
+    for sizes in SIZES:
+        static = graph(sizes["B"], sizes["T"])
+        feed = feeds(static)
+        expected = rlx.evaluate(static, feed)
+        assert_near(rlx.evaluate(dynamic, feed), expected, factor=10)
+    assert_near(dict(exe(**feed)), expected, factor=10)
