@@ -127,3 +127,15 @@ def feed_of(g: rlx.Graph, seed: int = 0, scale: float = 0.5) -> dict[str, Array]
             0, 2, n.shape)
         found[name] = np.asarray(value).astype(n.dtype.numpy)
     return found
+
+
+def recurrent(steps: int, dtype: Any = rlx.f64, **options: Any) -> rlx.Graph:
+    """h ← tanh(h W + x U), and what it gives at each step."""
+    g = rlx.Graph("recurrent")
+    xs, h0 = g.param("xs", (steps, 3), dtype), g.param("h0", (4,), dtype)
+    w, u = g.param("w", (4, 4), dtype), g.param("u", (3, 4), dtype)
+    h, ys = rlx.scan(lambda h, x: (rlx.tanh(h @ w + x @ u), h * 2), h0, xs, **options)
+    g.output("h", h)
+    g.output("ys", ys)
+    g.output("loss", (h * h).sum() + (ys * ys * ys).sum())
+    return g
