@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.index import Var
+from rlx_py.ir.index import Var, substitute
 from rlx_py.ir.kernel import Local, Read, Value
 from rlx_py.ir.node import Node
 from rlx_py.ir.stored import BodyRule, ContractRule, LoopRule, ReduceRule, kernel_of
@@ -87,6 +87,7 @@ class Fusion(Storage):
         self.reads: dict[Node, list[tuple[Node, Place]]] = {}
         self.vars: dict[Node, tuple[Var, ...]] = {}
         self.row_readers: dict[Node, list[Group]] = {}  # kernels that read a value row by row
+        self.folds_of: dict[Node, list[Node]] = {}  # folds that read a value
         for n in self.nodes:
             if n in self.stored and not self.external(n):
                 self._place(n)
@@ -111,6 +112,7 @@ class Fusion(Storage):
         sources = [self.group_of[p] for p, _ in self.reads[node] if p in self.group_of]
         siblings = [g for p, i in self.reads[node] if self._leads(i, vars)
                     for g in self.row_readers.get(p, ())[-2:]]
+        siblings += self._twins(node)
         self._merge_sources(node, _latest_first(sources))
         sources = [self.group_of[p] for p, _ in self.reads[node] if p in self.group_of]
         for group in (*_latest_first(sources), *_latest_first(siblings)):
@@ -124,6 +126,20 @@ class Fusion(Storage):
         group.nests.append(Nest(extents, outer, [node]))
         self._note_reader(node, group)
 
+    def _twins(self, node: Node) -> list[Group]:
+        """Kernels of a fold over the same loops that reads an element where this one does."""
+        if not isinstance(node.op.kernel, ReduceRule):
+            return []
+        found: list[Group] = []
+        for p, index in self.reads[node]:
+            for m in self.folds_of.get(p, ())[-2:]:
+                if domain(m) == domain(node):
+                    binding = dict(zip(self.vars[m], place(self.vars[node]), strict=True))
+                    if any(q is p and tuple(substitute(i, binding) for i in where) == index
+                           for q, where in self.reads[m]):
+                        found.append(self.group_of[m])
+        return found
+
     @staticmethod
     def _leads(index: Place, vars: tuple[Var, ...]) -> bool:
         """Whether a read follows the outermost loop, so that sharing that loop shares the row."""
@@ -132,6 +148,8 @@ class Fusion(Storage):
     def _note_reader(self, node: Node, group: Group) -> None:
         if group.contract is None:
             for p, index in self.reads[node]:
+                if isinstance(node.op.kernel, ReduceRule):
+                    self.folds_of.setdefault(p, []).append(node)
                 readers = self.row_readers.setdefault(p, [])
                 if self._leads(index, self.vars[node]) and group not in readers:
                     readers.append(group)

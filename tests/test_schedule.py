@@ -12,7 +12,7 @@ from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.copying import walk
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Alloc, Axis, For, Program, Stmt, Store, Tile
+from rlx_py.ir.kernel import Alloc, Axis, For, Let, Load, Program, Stmt, Store, Tile
 from rlx_py.ir.node import Node
 from rlx_py.ir.types import DType
 from rlx_py.passes import partials
@@ -180,3 +180,15 @@ def test_lanes_never_store_far_apart() -> None:
     got = run_native(program_for(back, host()), {"x": np.zeros((64, 300), np.float32),
                                                  "ct_out": ct}, threads=2)
     assert same_bits(got["grad_x"], want["grad_x"])
+
+
+@pytest.mark.parametrize("axes", [0, 1, (0, 2)], ids=str)
+def test_folds_over_the_same_loops_read_an_element_once(axes: int | tuple[int, ...]) -> None:
+    def both(x: Node) -> Node:
+        return rlx.sum(x, axis=axes) * rlx.max(x * x + 1, axis=axes)
+
+    program = lowered(graph_of((20, 9, 50), both))
+    loads = [s for s in statements(program) if isinstance(s, Let) and isinstance(s.expr, Load)
+             and s.expr.buffer.name == "x"]
+    assert len(loads) == 1 and len(program.kernels) == 1
+    unchanged(graph_of((20, 9, 50), both), random_array(rlx.f32, 9000).reshape(20, 9, 50))

@@ -34,7 +34,6 @@ from rlx_py.passes.contract.shape import (
     unit_stride,
 )
 
-
 SHORT_STRIDE = 4  # elements apart that lanes still load as one window
 
 
