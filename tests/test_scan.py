@@ -251,8 +251,9 @@ def test_carries_of_every_type(dtype: Any) -> None:
     b, xs = g.input("b", (5,), rlx.bool_), g.param("xs", (4, 5), dtype)
 
     def body(c: Any, x: Any) -> Any:
-        return ({"h": rlx.tanh(c["h"] * 0.5 + x), "i": c["i"] * 2 + 1, "b": rlx.logical_not(c["b"])},
-                (c["h"], c["i"], rlx.where(c["b"], x, c["h"])))
+        after = {"h": rlx.tanh(c["h"] * 0.5 + x), "i": c["i"] * 2 + 1,
+                 "b": rlx.logical_not(c["b"])}
+        return after, (c["h"], c["i"], rlx.where(c["b"], x, c["h"]))
 
     c, ys = rlx.scan(body, {"h": h, "i": i, "b": b}, xs)
     for k, y in enumerate((*c.values(), *ys)):

@@ -155,7 +155,7 @@ def test_sizes_by_name() -> None:
                 "h": normal(3, dtype=np.float32)}
         close(dict(exe(**feed)), evaluate(slopes, feed))
     for checkpoint in ("sqrt", rlx.every(2), rlx.count(2), rlx.budget(100)):
-        with pytest.raises(rlx.ArgumentError, match=r"(?s)a number of steps, not T.*test_scan_transforms.py"):
+        with pytest.raises(rlx.ArgumentError, match=r"(?s)a number of steps, not T.*transforms.py"):
             rlx.scan(lambda c, x: (c, x), h, xs, checkpoint=checkpoint)
 
 
