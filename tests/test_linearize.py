@@ -155,3 +155,23 @@ def test_loops_branches_regions_and_sizes_by_name() -> None:
     found = rlx.evaluate(tangent, {**residuals, **tangents})
     want = rlx.evaluate(rlx.bind(rlx.jvp(g), {"B": 4}), {**feed, **tangents})
     np.testing.assert_allclose(found["t_y"], want["t_y"], rtol=1e-12)
+
+
+def test_values_are_those_of_jax_linearize() -> None:
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+    g = rlx.Graph()
+    x, w = g.param("x", (5, 4)), g.param("w", (4, 3))
+    g.output("y", rlx.logsumexp(rlx.tanh(x @ w), axis=1) * rlx.sin(x)[:, 0])
+    rng = np.random.default_rng(0)
+    feed = {k: rng.standard_normal(n.shape, np.float32) for k, n in g.params.items()}
+    want, push = jax.linearize(
+        lambda x, w: jax.nn.logsumexp(jnp.tanh(x @ w), axis=1) * jnp.sin(x)[:, 0], *feed.values())
+    primal, tangent = (rlx.compile(h) for h in rlx.linearize(g))
+    out = primal(**feed)
+    np.testing.assert_allclose(out.y, want, rtol=1e-5)
+    residuals = {k: out[k] for k in tangent.interface.inputs if k in out}
+    for _ in range(2):
+        t = {f"t_{k}": rng.standard_normal(a.shape, np.float32) for k, a in feed.items()}
+        np.testing.assert_allclose(tangent(**residuals, **t).t_y, push(*t.values()), rtol=1e-4,
+                                   atol=1e-5)
