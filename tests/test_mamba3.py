@@ -12,6 +12,7 @@ import rlx_py as rlx
 from rlx_py import nn
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.node import OPS
+from sweep import assert_near
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -213,7 +214,9 @@ def test_vmap_is_a_loop(rank: int | None) -> None:
     for axes in ({"x": 0, "z": 0}, {"c_bias": 0}, dict.fromkeys(arrays, 0)):
         many = {k: np.stack([arrays[k], 0.5 * arrays[k]]) for k in axes}
         each = [evaluate(whole, {**arrays, **{k: v[i] for k, v in many.items()}}) for i in range(2)]
-        found = evaluate(rlx.vmap(whole, axes, size=2), {**arrays, **many})
+        batched = rlx.vmap(whole, axes, size=2)
+        found = evaluate(batched, {**arrays, **many})
+        assert_near(dict(rlx.compile(batched)(**{**arrays, **many})), found, "native code", 10)
         for key in each[0]:
             np.testing.assert_allclose(found[key], np.stack([e[key] for e in each]), rtol=1e-11,
                                        atol=1e-12)

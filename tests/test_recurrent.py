@@ -12,6 +12,7 @@ import rlx_py as rlx
 from rlx_py import nn
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.node import OPS, Node
+from sweep import assert_near
 
 Array = np.ndarray[Any, Any]
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
@@ -133,7 +134,9 @@ def test_vmap_of_a_gru_is_a_loop() -> None:  # C52: GRU(3→4), five steps, vmap
     for axes in ({"x": 0}, {"x": 0, "h0": 0}, {"wh": 0}, {"x": 0, "bh": 0}):
         many = {k: np.stack([v, -2 * v]) for k, v in feed.items() if k in axes}
         each = [evaluate(whole, {**feed, **{k: v[i] for k, v in many.items()}}) for i in range(2)]
-        found = evaluate(rlx.vmap(whole, axes, size=2), {**feed, **many})
+        batched = rlx.vmap(whole, axes, size=2)
+        found = evaluate(batched, {**feed, **many})
+        assert_near(dict(rlx.compile(batched)(**{**feed, **many})), found, "native code", 10)
         summed = rlx.grad(_sum_of(rlx.vmap(g, axes, size=2)), of="loss")
         gradients = evaluate(summed, {**feed, **many})
         for name in each[0]:
@@ -151,6 +154,16 @@ def _sum_of(g: rlx.Graph) -> rlx.Graph:
 def test_vmap_keeps_the_backward_op() -> None:
     g = _sum_of(rlx.vmap(scan_graph("gru", 2, 3, 2), {"gates": 0, "h0": 0}, size=2))
     assert "gru_scan_backward" in {n.op.name for n in rlx.grad(g, of="loss").nodes}
+
+
+@kinds
+def test_long_sequences_are_the_oracle_in_native_code(kind: str) -> None:
+    """Wide enough for products of several tiles, with one thread and two."""
+    g = rlx.value_and_grad(scan_graph(kind, 5, 200, 40, True), of="loss")
+    feed = {k: a / 4 for k, a in arrays_of(g).items()}
+    wanted = evaluate(g, feed)
+    for threads in (1, 2):
+        assert_near(dict(rlx.compile(g, threads=threads)(**feed)), wanted, "native code", 100)
 
 
 def test_no_first_state_is_zeros() -> None:

@@ -13,6 +13,7 @@ import rlx_py as rlx
 from rlx_py import nn
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.node import OPS, Node
+from sweep import assert_near
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -157,10 +158,23 @@ def test_vmap_is_a_loop(name: str) -> None:
     for axes in ({first: 0}, {third: 0}, dict.fromkeys(arrays, 0)):
         many = {k: np.stack([arrays[k], 0.5 * arrays[k]]) for k in axes}
         each = [evaluate(whole, {**arrays, **{k: v[i] for k, v in many.items()}}) for i in range(2)]
-        found = evaluate(rlx.vmap(whole, axes, size=2), {**arrays, **many})
+        batched = rlx.vmap(whole, axes, size=2)
+        found = evaluate(batched, {**arrays, **many})
+        assert_near(dict(rlx.compile(batched)(**{**arrays, **many})), found, "native code", 10)
         for key in each[0]:
             np.testing.assert_allclose(found[key], np.stack([e[key] for e in each]), rtol=1e-12,
                                        atol=1e-13)
+
+
+@models
+def test_long_sequences_are_the_oracle_in_native_code(name: str) -> None:
+    arrays = MODELS[name][2](3, 150, 6, 20)
+    if "k" in arrays:  # of length 1 and less, for which the rule does not grow
+        arrays["k"] /= np.maximum(np.linalg.norm(arrays["k"], axis=-1, keepdims=True), 1)
+    g = rlx.value_and_grad(graph_of(name, arrays), of="loss")
+    wanted = evaluate(g, arrays)
+    for threads in (1, 2):
+        assert_near(dict(rlx.compile(g, threads=threads)(**arrays)), wanted, "native code", 100)
 
 
 def test_heads_of_a_group_share_its_keys() -> None:
