@@ -155,9 +155,9 @@ def train(title: str, learner: Learner, draw: Callable[[int], Arrays], steps: in
 
 def report(title: str, learner: Learner, batch: Arrays, rate: float, starts: dict[str, Arrays]
            ) -> None:
-    """Print the mean score on a batch of tasks after 0, 1, 5 and 10 inner steps from each start."""
-    print(f"{title} after 0, 1, 5 and 10 steps")
-    steps = [rlx.compile(meta_graph(learner, batch, n, rate, True)) for n in (0, 1, 5, 10)]
+    """Print the mean score on a batch of tasks after 0, 1 and 5 inner steps from each start."""
+    print(f"{title} after 0, 1 and 5 steps")
+    steps = [rlx.compile(meta_graph(learner, batch, n, rate, True)) for n in (0, 1, 5)]
     for name, params in starts.items():
         found = [exe(**batch, **params).score for exe in steps]
         listed = "   ".join(f"{s.mean():.3f} ±{s.std() / np.sqrt(len(s)):.3f}" for s in found)
