@@ -85,7 +85,7 @@ def test_every_op_is_a_loop_over_slices(s: Sample) -> None:
 
 @pytest.mark.parametrize("op", [o for o in OPS.values() if o.decompose is None], ids=str)
 def test_every_primitive_has_a_rule(op: Op) -> None:
-    leaves = ("leaf", "constant", "iota")
+    leaves = ("leaf", "constant", "iota", "size")
     structure = ("tuple", "project")  # vmap itself takes them apart
     assert op.batch is not None or op.name in (*leaves, *structure)
 
