@@ -10,15 +10,13 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations, product
 from math import ceil
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rlx_py.ir.dim import Dim
+from typing import Any
 
 Size = Any  # an int or a Dim
 Factor = Any  # a str or a Quotient
 Monomial = tuple[Factor, ...]  # sorted by text; a power is a factor repeated
 Terms = dict[Monomial, Fraction]
+MOST_WORK, LONGEST = 256, 12  # terms, and factors of one, beyond which nothing is known
 
 
 def terms_of(size: Size) -> Iterable[tuple[Monomial, int]]:
@@ -47,24 +45,29 @@ def without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
 
 def least(size: Size) -> int | None:
     """A number that the size never falls below, the largest that is found; None if none is."""
-    return size if isinstance(size, int) else _least(size)
+    return least_difference(size, 0)
 
 
 def most(size: Size) -> int | None:
     """A number that the size never exceeds; None if none is found."""
-    found = least(-size)
+    found = least_difference(0, size)
     return None if found is None else -found
 
 
 @lru_cache(maxsize=4096)
-def _least(size: Dim) -> int | None:
-    found = _lower({m: Fraction(c) for m, c in size.terms})
+def least_difference(a: Size, b: Size) -> int | None:
+    """A number that a − b never falls below; None if none is found."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b
+    found = _lower(_sum(_scaled(a, 1), _scaled(b, -1)))
     return None if found is None else ceil(found)
 
 
 def _lower(terms: Terms) -> Fraction | None:
     """A lower bound: quotients are replaced by bounds of theirs, then names by 1 and what exceeds
     it."""
+    if len(terms) > MOST_WORK or any(len(m) > LONGEST for m in terms):
+        return None
     quotients = {f for m in terms for f in m if not isinstance(f, str)}
     if not quotients:
         return _lower_of_names(terms)
@@ -82,9 +85,24 @@ def _lower(terms: Terms) -> Fraction | None:
             (rising if coefficient > 0 else falling)[left] = coefficient
     lows = _below(chosen) if rising else [{}]
     highs = _above(chosen) if falling else [{}]
-    found = [_lower(_sum(rest, _times(rising, low), _times(falling, high)))
-             for low in lows for high in highs]
+    replaced = [_sum(rest, _times(rising, low), _times(falling, high))
+                for low in lows for high in highs]
+    exact = _of_whole_divisors(_sum(rising, falling), chosen)
+    found = [_lower(t) for t in (*replaced, *([] if exact is None else [_sum(rest, exact)]))]
     return max((f for f in found if f is not None), default=None)
+
+
+def _of_whole_divisors(factor: Terms, q: Factor) -> Terms | None:
+    """A lower bound of factor·q where factor is c·divisor, a size: c·(numerator − divisor + 1), or
+    c·numerator if c < 0. None where it is not."""
+    by = _scaled(q.divisor, 1)
+    if isinstance(q.divisor, int) or factor.keys() != by.keys():
+        return None
+    (c, *others) = {factor[m] / by[m] for m in by}
+    if others or (least(q.divisor) or 0) < 1:
+        return None
+    above = {} if c < 0 else _sum(_scaled(q.divisor, -1), {(): Fraction(1)})
+    return _times({(): c}, _sum(_scaled(q.numerator, 1), above))
 
 
 def _never_negative(factor: Factor) -> bool:
@@ -98,13 +116,13 @@ def _below(q: Factor) -> list[Terms]:
     """Lower bounds of a quotient: a number, and (numerator − divisor + 1)/divisor."""
     low = least(q.numerator)
     if not isinstance(q.divisor, int):
-        above = least(q.numerator - q.divisor)
+        above = least_difference(q.numerator, q.divisor)
         if low is None or low < 0:
             return []
         return [{(): Fraction(1 if above is not None and above >= 0 else 0)}]
     found: list[Terms] = [] if low is None else [{(): Fraction(low // q.divisor)}]
-    exact = _scaled(q.numerator - (q.divisor - 1), q.divisor)
-    return [*found, exact]
+    short = {(): Fraction(q.divisor - 1, -q.divisor)}
+    return [*found, _sum(_scaled(q.numerator, q.divisor), short)]
 
 
 def _above(q: Factor) -> list[Terms]:
@@ -133,7 +151,7 @@ def _sum(*parts: Terms) -> Terms:
     for part in parts:
         for m, c in part.items():
             found[m] = found.get(m, Fraction(0)) + c
-    return found
+    return {m: c for m, c in found.items() if c}
 
 
 def _lower_of_names(terms: Terms) -> Fraction | None:

@@ -20,10 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.bounds import Factor, Monomial, Size, depth, least, most, terms_of, without
+from rlx_py.ir.bounds import (
+    Factor,
+    Monomial,
+    Size,
+    depth,
+    least,
+    least_difference,
+    most,
+    terms_of,
+    without,
+)
 from rlx_py.ir.errors import ArgumentError, FormatError, ShapeError, Undecided
 
-MOST_TERMS, MOST_DEGREE, MOST_QUOTIENTS = 64, 8, 6  # of one size; they bound the work of a question
+MOST_TERMS, MOST_DEGREE, MOST_QUOTIENTS = 64, 8, 4  # of one size; they bound the work of a question
 MOST_TEXT = 1000  # characters
 LARGEST = 2**63 - 1  # coefficient
 RESERVED = ("true", "false", "none")
@@ -266,11 +276,9 @@ def _quotient(a: Size, b: Size) -> Size:
     if not b > 0:
         return _quotient(-a, -b)
     whole, rest = _divided(a, b)
-    low, above = least(rest), most(rest - b)
-    if low is not None and low >= 0 and above is not None and above < 0:
+    if surely_less(-1, rest) and surely_less(rest, b):
         return whole
-    below, short = most(rest), least(rest + b)
-    if below is not None and below < 0 and short is not None and short >= 0:
+    if surely_less(rest, 0) and surely_less(-1 * b - 1, rest):
         return whole - 1
     return whole + Dim((((Quotient(rest, b),), 1),))
 
@@ -322,10 +330,10 @@ def _divided(a: Size, b: Dim) -> tuple[Size, Size]:
 
 def _less(a: Size, b: Size) -> bool:
     """a < b for all named sizes; Undecided where it depends on them."""
-    low, high = least(b - a), most(b - a)
-    if low is not None and low > 0:
+    if surely_less(a, b):
         return True
-    if high is not None and high <= 0:
+    low = least_difference(a, b)
+    if low is not None and low >= 0:
         return False
     raise Undecided(f"cannot decide {a} < {b} for every {_listed(names_in((a, b)))} >= 1")
 
@@ -341,7 +349,7 @@ def larger(a: Size, b: Size) -> Size:
 def surely_less(a: Size, b: Size) -> bool:
     """Whether a < b whatever the named sizes are. A limit asked so is asked again, of numbers, when
     they are bound."""
-    low = least(b - a)
+    low = least_difference(b, a)
     return low is not None and low > 0
 
 

@@ -157,7 +157,7 @@ def test_a_type_shows_its_names() -> None:
 CUTS: dict[str, Callable[[Any, Any], Any]] = {
     "first": lambda x, b: x[:1], "rest": lambda x, b: x[1:], "last": lambda x, b: x[-1],
     "but_last": lambda x, b: x[:-1], "reversed": lambda x, b: x[::-1], "even": lambda x, b: x[::2],
-    "before": lambda x, b: x[:b - 1], "shifted": lambda x, b: rlx.roll(x, 1, 0),
+    "before": lambda x, b: x[:b - 1], "shifted": lambda x, b: rlx.roll(x, 3, 0),
     "differences": lambda x, b: x[1:] - x[:-1],
     "ends": lambda x, b: rlx.take(x, np.array([0, -1]), 0),
     "joined": lambda x, b: rlx.concatenate([x[1:], x, x[:1]]),
