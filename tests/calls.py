@@ -108,7 +108,11 @@ GIVEN: dict[str, dict[str, Any]] = {
     "take_along_axis": {"x": A, "indices": whole(3, 3, 3)}, "tile": {"x": A, "reps": 2},
     "top_k": {"x": A, "k": 2}, "where": {"condition": B, "x": A, "y": A},
     "reduce_window": {"x": A, "monoid": "max", "window": 2},
-    "tensordot": {"a": A, "b": A, "axes": 1},
+    "tensordot": {"a": A, "b": A, "axes": 1}, "percentile": {"x": A, "q": 30.0},
+    "hstack": {"arrays": [A, A]}, "vstack": {"arrays": [A, A]}, "tril_indices": {"n": 3},
+    "triu_indices": {"n": 3}, "convolve": {"a": V, "v": V}, "correlate": {"a": V, "v": V},
+    "searchsorted": {"a": V, "v": A}, "interp": {"x": A, "xp": V, "fp": V}, "trapezoid": {"y": A},
+    "average": {"x": A, "axis": 1, "weights": V},
     # nn
     **{f"conv{r}d": conv(r) for r in (1, 2, 3)},
     **{f"conv_transpose{r}d": conv(r) for r in (1, 2, 3)},

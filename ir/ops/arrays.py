@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+from rlx_py.ir.ops.assembling import (
+    average,
+    count_nonzero,
+    cross,
+    fliplr,
+    flipud,
+    hstack,
+    kron,
+    ptp,
+    rot90,
+    tril_indices,
+    triu_indices,
+    vstack,
+)
 from rlx_py.ir.ops.creation import (
     arange,
     eye,
@@ -39,6 +53,23 @@ from rlx_py.ir.ops.folding import (
     var,
 )
 from rlx_py.ir.ops.indexing import getitem, take, take_along_axis
+from rlx_py.ir.ops.lines import (
+    convolve,
+    correlate,
+    diff,
+    interp,
+    searchsorted,
+    trapezoid,
+)
+from rlx_py.ir.ops.nan_folding import (
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
 from rlx_py.ir.ops.products import (
     diag,
     diagonal,
@@ -73,12 +104,15 @@ from rlx_py.ir.ops.shaping import (
 )
 
 __all__ = [
-    "all", "amax", "amin", "any", "arange", "argmax", "argmin", "array_split", "broadcast_to",
-    "concatenate", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "diag", "diagonal",
-    "dot", "einsum", "expand_dims", "eye", "flip", "full", "full_like", "getitem", "inner",
-    "linspace", "logsumexp", "matmul", "max", "mean", "meshgrid", "min", "moveaxis", "norm",
-    "one_hot", "ones", "ones_like", "outer", "pad", "prod", "ravel", "repeat", "reshape", "roll",
-    "scatter_add", "scatter_max", "scatter_min", "scatter_set", "split", "squeeze", "stack", "std",
-    "sum", "swapaxes", "take", "take_along_axis", "tensordot", "tile", "trace", "transpose", "tri",
-    "tril", "triu", "var", "vdot", "zeros", "zeros_like",
+    "all", "amax", "amin", "any", "arange", "argmax", "argmin", "array_split", "average",
+    "broadcast_to", "concatenate", "convolve", "correlate", "count_nonzero", "cross",
+    "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "diag", "diagonal", "diff", "dot",
+    "einsum", "expand_dims", "eye", "flip", "fliplr", "flipud", "full", "full_like", "getitem",
+    "hstack", "inner", "interp", "kron", "linspace", "logsumexp", "matmul", "max", "mean",
+    "meshgrid", "min", "moveaxis", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum",
+    "nanvar", "norm", "one_hot", "ones", "ones_like", "outer", "pad", "prod", "ptp", "ravel",
+    "repeat", "reshape", "roll", "rot90", "scatter_add", "scatter_max", "scatter_min",
+    "scatter_set", "searchsorted", "split", "squeeze", "stack", "std", "sum", "swapaxes", "take",
+    "take_along_axis", "tensordot", "tile", "trace", "transpose", "trapezoid", "tri", "tril",
+    "tril_indices", "triu", "triu_indices", "var", "vdot", "vstack", "zeros", "zeros_like",
 ]

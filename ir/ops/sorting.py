@@ -101,6 +101,12 @@ def _element(ordered: Node, position: int, shape: tuple[int, ...]) -> Node:
 
 
 @located
+def percentile(x: Any, q: float, axis: Any = None, keepdims: bool = False) -> Node:
+    """`quantile` of q/100."""
+    return quantile(x, q / 100, axis, keepdims)
+
+
+@located
 def median(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
     """The middle element over axes, or the mean of the middle two; NaN where one is NaN."""
     return quantile(x, 0.5, axis, keepdims)

@@ -21,6 +21,7 @@ from peer import (
     row,
     torch,
 )
+from test_peers_lines import ROWS as COMPOSED
 from test_peers_pointwise import ONE, OPERATORS, TWO
 from test_peers_reductions import PRODUCTS, REDUCTIONS, RUNNING
 
@@ -239,7 +240,7 @@ def test_conventions(case: Convention, dtype: Any) -> None:
 
 
 def test_every_public_function_has_a_row() -> None:
-    rows = [*ONE, *TWO, *OPERATORS, *REDUCTIONS, *RUNNING, *PRODUCTS,
+    rows = [*ONE, *TWO, *OPERATORS, *REDUCTIONS, *RUNNING, *PRODUCTS, *COMPOSED,
             *(r for table in TABLES for r in table)]
     for r in rows:
         r.f(RLX, *(array_functions.full(a.shape, a) for a in r.arrays))
