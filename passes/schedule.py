@@ -39,6 +39,9 @@ from rlx_py.passes.transpose import tile_transposes
 MAX_UNROLL = 16  # copies of a short inner loop inside lanes
 CHUNK = 256  # elements of a one-dimensional loop that one parallel step takes
 CALL_CYCLES = 12  # estimated cycles of a function that expands into a polynomial
+# Registers for which lanes are chosen, on every machine: whether a fold is in lanes decides the
+# order of its sum.
+PLANNED_BYTES = 64
 SCATTER = 3  # times that a store in lanes to places far apart takes longer than one by one
 SHORT_STRIDE = 4.0  # an access in lanes with a stride of 2 to 4, in contiguous ones
 CHEAP = frozenset((
@@ -67,7 +70,7 @@ def schedule_body(body: tuple[Stmt, ...], target: CpuTarget) -> tuple[Stmt, ...]
         return body  # expand_contract schedules what it makes
     merged = tuple(t for s in body for t in
                    tile_transposes(merge_loops(split_loops(s)), target.vector_bytes))
-    lanes = tuple(Vectorizer(target).loop(s) if isinstance(s, For) else s for s in merged)
+    lanes = tuple(choose_lanes(s) if isinstance(s, For) else s for s in merged)
     return split_folds(parallelize(tuple(t for s in lanes for t in stream_columns(s))))
 
 
@@ -129,42 +132,37 @@ def _divisor(loop: For) -> int | None:
 # ---- lanes -------------------------------------------------------------------------------------
 
 
-class Vectorizer:
-    """Chooses, in each nest, the loop that runs in lanes."""
+def choose_lanes(loop: For) -> For:
+    """The nest with its lanes chosen; loops inside lanes become serial or unrolled."""
+    if not any(isinstance(s, For) for s in loop.body):
+        return replace(loop, axis=Axis.VECTOR) if _gain(loop) > 0 else loop
+    here = _gain(loop)
+    if here > 0 and here >= max(_best_inside(s) for s in loop.body):
+        return replace(loop, axis=Axis.VECTOR, body=tuple(map(_in_lanes, loop.body)))
+    return replace(loop, body=tuple(
+        choose_lanes(s) if isinstance(s, For) else s for s in loop.body))
 
-    def __init__(self, target: CpuTarget) -> None:
-        self.target = target
 
-    def loop(self, loop: For) -> For:
-        """The nest with its lanes chosen; loops inside lanes become serial or unrolled."""
-        if not any(isinstance(s, For) for s in loop.body):
-            return replace(loop, axis=Axis.VECTOR) if self._gain(loop) > 0 else loop
-        here = self._gain(loop)
-        if here > 0 and here >= max(self._best_inside(s) for s in loop.body):
-            return replace(loop, axis=Axis.VECTOR, body=tuple(map(_in_lanes, loop.body)))
-        return replace(loop, body=tuple(
-            self.loop(s) if isinstance(s, For) else s for s in loop.body))
+def _best_inside(stmt: Stmt) -> float:
+    if not isinstance(stmt, For):
+        return 0.0
+    return max([_gain(stmt), *(_best_inside(s) for s in stmt.body)])
 
-    def _best_inside(self, stmt: Stmt) -> float:
-        if not isinstance(stmt, For):
-            return 0.0
-        return max([self._gain(stmt), *(self._best_inside(s) for s in stmt.body)])
 
-    def _gain(self, loop: For) -> float:
-        """How many times faster lanes make an element of the loop; 0 where they can't be used."""
-        if loop.var.extent < 2 or not can_vectorize(loop):
-            return 0.0
-        accesses = [a for a in map(_access, walk(loop.body)) if a is not None]
-        size = max((a.buffer.dtype.itemsize for a in accesses), default=4)
-        width = self.target.vector_bytes // max(size, 4)
-        filled = loop.var.extent / -(-loop.var.extent // width)
-        if not accesses:
-            return filled
-        varying = varying_locals(loop)
-        cost = sum(_lane_cost(a, loop.var, varying, width) for a in accesses)
-        gain = filled * len(accesses) / cost
-        # Whether a fold is in lanes decides the order of its sum: not by a machine's registers.
-        return gain if gain > 1 or loop.axis is Axis.SERIAL else 0.0
+def _gain(loop: For) -> float:
+    """How many times faster lanes make an element of the loop; 0 where they can't be used."""
+    if loop.var.extent < 2 or not can_vectorize(loop):
+        return 0.0
+    accesses = [a for a in map(_access, walk(loop.body)) if a is not None]
+    size = max((a.buffer.dtype.itemsize for a in accesses), default=4)
+    width = PLANNED_BYTES // max(size, 4)
+    filled = loop.var.extent / -(-loop.var.extent // width)
+    if not accesses:
+        return filled
+    varying = varying_locals(loop)
+    cost = sum(_lane_cost(a, loop.var, varying, width) for a in accesses)
+    gain = filled * len(accesses) / cost
+    return gain if gain > 1 or loop.axis is Axis.SERIAL else 0.0
 
 
 def _access(stmt: Stmt) -> Load | Store | None:

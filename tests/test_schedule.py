@@ -192,3 +192,12 @@ def test_folds_over_the_same_loops_read_an_element_once(axes: int | tuple[int, .
              and s.expr.buffer.name == "x"]
     assert len(loads) == 1 and len(program.kernels) == 1
     unchanged(graph_of((20, 9, 50), both), random_array(rlx.f32, 9000).reshape(20, 9, 50))
+
+
+def test_no_sum_depends_on_the_width_of_registers() -> None:
+    for function in (lambda x: rlx.nn.avg_pool2d(x, 3, 2, 1), lambda x: rlx.sum(x, axis=(1, 3))):
+        program = lowered(graph_of((2, 3, 9, 29), function))
+        x = plain_array(rlx.f32, 2 * 3 * 9 * 29).reshape(2, 3, 9, 29)
+        wide, *narrow = [interpret(schedule(program, CpuTarget(n)), {"x": x})["out"]
+                         for n in (64, 32, 16)]
+        assert all(same_bits(y, wide) for y in narrow)
