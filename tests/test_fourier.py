@@ -102,3 +102,20 @@ def test_code_grows_with_the_logarithm_of_the_length() -> None:
 def test_wrong_use_is_refused(call: Any) -> None:
     with pytest.raises(rlx.RLXError):
         call()
+
+
+@pytest.mark.parametrize("length", [66, 100, 128, 262, 1000])
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+def test_long_real_lines_are_transformed_at_half_the_length(length: int, norm: str) -> None:
+    x = np.random.default_rng(length).standard_normal((2, length, 3))
+    g = rlx.Graph()
+    re, im = rlx.fft.rfft(g.input("x", x.shape, rlx.f64), 1, norm)
+    g.output("re", re)
+    g.output("im", im)
+    g.output("y", (re * re + re * im).sum())
+    want = np.fft.rfft(x, axis=1, norm=norm)
+    for found in (rlx.evaluate(g, {"x": x}), rlx.compile(g)(x=x)):
+        scale = np.abs(want).max()
+        np.testing.assert_allclose(found["re"], want.real, rtol=0, atol=1e-14 * scale)
+        np.testing.assert_allclose(found["im"], want.imag, rtol=0, atol=1e-14 * scale)
+    rlx.check_grads(g, {"x": x}, of="y", order=2)

@@ -235,12 +235,37 @@ def _along_all(pair: Pair, axes: Any, norm: str, inverse: bool) -> Pair:
 
 @located
 def rfft(x: Any, axis: int = -1, norm: str = "backward") -> Pair:
-    """The first n//2 + 1 terms of fft of real numbers; the others are their conjugates."""
-    node = as_node(x)
+    """The first n//2 + 1 terms of fft of real numbers; the others are their conjugates.
+
+    Long lines of even length are transformed as complex ones of half the length.
+    """
+    node, zero = _pair(x, None)
     at = normalize_axis(axis, node.rank)
-    re, im = _along(_pair(node, None), at, norm, False)
-    half = node.shape[at] // 2 + 1
+    n = node.shape[at]
+    if isinstance(n, int) and n > DIRECT and n % 2 == 0:
+        scale = _scale(n, norm, False)
+        found = _of_real(cast(moveaxis(node, at, -1), node.dtype.compute))
+        re, im = (moveaxis(cast(p * scale, node.dtype), -1, at) for p in found)
+        return re, im
+    re, im = _along((node, zero), at, norm, False)
+    half = n // 2 + 1
     return window(re, at, 0, half), window(im, at, 0, half)
+
+
+def _of_real(x: Node) -> Pair:
+    """The terms 0 … m of the last axis, of 2m real numbers, by the transform Z of m numbers
+    z_j = x_2j + i·x_2j+1: with Y_k the conjugate of Z_m−k, x_2j alone has the transform (Z + Y)/2
+    and x_2j+1 alone (Z − Y)/2i, which e^{−2πi k/2m} moves on by one place.
+    """
+    m, last = x.shape[-1] // 2, x.rank - 1
+    pairs = reshaped(x, (*x.shape[:-1], m, 2))
+    found = FFT(*(pairs[..., i] for i in (0, 1)), inverse=False)
+    a, b = (concatenate([found[i], window(found[i], last, 0, 1)], last) for i in (0, 1))
+    c, d = (flip(p, last) for p in (a, b))
+    cosine, sine = (concatenate([t[1], [end]]) for t, end in
+                    zip(_rotations(2, m, x.dtype, False), (-1.0, 0.0), strict=True))
+    re, im = b + d, c - a  # of (Z − Y)/i
+    return ((a + c + re * cosine - im * sine) * 0.5, (b - d + re * sine + im * cosine) * 0.5)
 
 
 @located
