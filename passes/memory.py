@@ -92,6 +92,9 @@ def lifetimes(program: Program) -> dict[Buffer, tuple[int, int]]:
         if isinstance(region, Branch):
             use(region.condition, 2 * region.first)
         else:
+            # A stack without elements has kernels that neither read nor write it.
+            for place in region.slices.values():
+                use(place.of, 2 * region.first)
             use(region.count, 2 * region.first)
             use(region.condition, 2 * region.test)
             use(region.taken, 2 * region.last)

@@ -224,3 +224,11 @@ def test_bad_input_is_refused_at_the_users_line(call: Any, error: type[Exception
     with pytest.raises(error, match=re.escape(message)) as caught:
         call()
     assert __file__ in str(caught.value)
+
+
+@kinds
+def test_no_rows_are_the_oracle_in_native_code(kind: str) -> None:
+    """Stacks of many steps without elements."""
+    g = rlx.value_and_grad(scan_graph(kind, 0, 4, 3), of="loss")
+    feed = arrays_of(g)
+    assert_near(dict(rlx.compile(g)(**feed)), evaluate(g, feed))

@@ -177,6 +177,14 @@ def test_long_sequences_are_the_oracle_in_native_code(name: str) -> None:
         assert_near(dict(rlx.compile(g, threads=threads)(**arrays)), wanted, "native code", 100)
 
 
+@models
+def test_no_rows_are_the_oracle_in_native_code(name: str) -> None:
+    """Stacks of several steps without elements."""
+    arrays = MODELS[name][2](0, 3, 4, 2)
+    g = rlx.value_and_grad(graph_of(name, arrays), of="loss")
+    assert_near(dict(rlx.compile(g)(**arrays)), evaluate(g, arrays))
+
+
 def test_heads_of_a_group_share_its_keys() -> None:
     """Groups written out for each head give the same."""
     arrays = dual_arrays(2, 4, 4, 3)
