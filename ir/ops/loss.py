@@ -278,12 +278,31 @@ def finished(loss: Node, weight: Any, reduction: str, dtype: DType) -> Node:
     return convert(reduced_loss(loss if weight is None else loss * weight, reduction), dtype)
 
 
+def each_weight(weight: Any, loss: Node) -> Node:
+    """A weight for each loss, in its type."""
+    node = as_node(weight)
+    require_float("a weight", node.dtype)
+    require_shape("weight", node.tensor, loss.shape)
+    return convert(node, loss.dtype)
+
+
+def averaged(loss: Node, weight: Any, reduction: str, dtype: DType) -> Node:
+    """Losses with a weight each, where given; their mean is Σ weight·loss / Σ weight."""
+    if weight is None:
+        return finished(loss, None, reduction, dtype)
+    weights = each_weight(weight, loss)
+    if reduction == "mean":
+        return convert(folding.sum(loss * weights) / folding.sum(weights), dtype)
+    return finished(loss, weights, reduction, dtype)
+
+
 @located
-def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Node:
-    """(input − target)², reduced. Both broadcast; raises ShapeError, DTypeError (not floats)."""
+def mse_loss(input: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Node:
+    """(input − target)², reduced. Both broadcast; with a weight for each, of the losses' shape, the
+    mean is Σ weight·loss / Σ weight. Raises ShapeError, DTypeError (not floats)."""
     (a, b), dtype = in_one_type("mse_loss", input, target)
     d = SUB(a, b)
-    return finished(d * d, None, reduction, dtype)
+    return averaged(d * d, weight, reduction, dtype)
 
 
 @located

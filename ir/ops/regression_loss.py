@@ -24,17 +24,19 @@ from rlx_py.ir.ops.elementwise import (
 )
 from rlx_py.ir.ops.folding import sum
 from rlx_py.ir.ops.located import located
-from rlx_py.ir.ops.loss import finished, in_one_type
+from rlx_py.ir.ops.loss import averaged, each_weight, finished, in_one_type
 from rlx_py.ir.ops.operand import convert
 from rlx_py.ir.ops.special import ENTR
 
 
 @located
-def l1_loss(input: Any, target: Any, reduction: str = "mean") -> Node:
-    """|input − target|, with slope 0 at 0. Raises ShapeError, DTypeError (not floats),
-    ArgumentError (reduction), as all here."""
+def l1_loss(input: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Node:
+    """|input − target|, with slope 0 at 0; weight as in `mse_loss`.
+
+    Raises ShapeError, DTypeError (not floats), ArgumentError (reduction), as all here.
+    """
     (a, b), dtype = in_one_type("l1_loss", input, target)
-    return finished(ABS(SUB(a, b)), None, reduction, dtype)
+    return averaged(ABS(SUB(a, b)), weight, reduction, dtype)
 
 
 @located
@@ -51,9 +53,11 @@ def smooth_l1_loss(input: Any, target: Any, reduction: str = "mean", beta: float
 
 
 @located
-def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Node:
+def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0,
+               weight: Any = None) -> Node:
     """d²/2 where |d| ≤ delta, else delta·(|d| − delta/2); d = input − target (Huber 1964).
 
+    A weight for each has the losses' shape; here the mean is that of weight·loss, as in PyTorch.
     Raises ArgumentError for a delta that is not positive.
     """
     width = positive("delta", delta)
@@ -61,7 +65,8 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
     d = SUB(a, b)
     size = ABS(d)
     loss = SELECT(LE(size, fill(d, width)), d * d * 0.5, (size - 0.5 * width) * width)
-    return finished(loss, None, reduction, dtype)
+    weights = None if weight is None else each_weight(weight, loss)
+    return finished(loss, weights, reduction, dtype)
 
 
 @located

@@ -79,6 +79,9 @@ CASES: dict[str, Case] = {
     "prelu_zero": fixed("prelu", {"input": np.zeros((2, 3)), "weight": normal(3)}),
     **{f"{name}_{r}": fixed(name, PAIR, reduction=r)
        for name in ("l1_loss", "smooth_l1_loss", "huber_loss") for r in REDUCTIONS},
+    **{f"{name}_weight_{r}": fixed(name, {**PAIR, "weight": 0.3 + normal(4, 5, seed=2) ** 2},
+                                   reduction=r)
+       for name in ("l1_loss", "mse_loss", "huber_loss") for r in REDUCTIONS},
     "l1_loss_ties": fixed("l1_loss", {"input": np.ones(3), "target": np.array([1.0, 0, 2])}),
     "smooth_l1_loss_beta": fixed("smooth_l1_loss", PAIR, beta=0.3),
     "smooth_l1_loss_corner": fixed("smooth_l1_loss", {"input": np.array([0.5, -0.5, 0.0])},
