@@ -259,7 +259,7 @@ def test_a_profile_and_costs_count_the_steps() -> None:
     assert 50 < many.cost().flops / few.cost().flops < 110
     assert 50 < many.cost().bytes_moved / few.cost().bytes_moved < 110
     report = str(many.profile(**feed_of(recurrent(1000, F32))))
-    assert "loop" in report and "test_scan_transforms.py" in report
+    assert "loop" in report and "control.py" in report
 
 
 # ---- bad input -------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def test_bad_input_names_the_place(error: type[Exception], match: str,
 
 def test_wrong_derivatives_are_refused() -> None:
     g = recurrent(3)
-    with pytest.raises(rlx.ShapeError, match=r"(?s)not a scalar.*test_scan_transforms.py"):
+    with pytest.raises(rlx.ShapeError, match=r"(?s)not a scalar.*control.py"):
         rlx.grad(g, "ys")
     with pytest.raises(rlx.ArgumentError, match="has no input, param or state 'v'"):
         rlx.grad(g, "loss", "v")
