@@ -39,11 +39,13 @@ def program_for(graph: Graph, target: Target, *, fast_math: bool = False) -> Pro
     ))
 
     def primitive(graph: Graph) -> Graph:
-        return plain(run_steps(plain(graph), (
+        first = plain(graph)
+        loops = run_steps(first, (
             ("prune", partial(pruned, primitive=plain)),
             ("join_loops", join_loops),
             ("hoist_products", hoist_products),
-        )))
+        ))
+        return first if loops is first else plain(loops)  # most graphs have none
 
     scheduled = once_each(lower(primitive(graph), primitive), partial(run_steps, steps=(
         ("schedule", partial(schedule, target=CpuTarget(target.vector_bytes))),
