@@ -36,6 +36,8 @@ EXEMPT = {
     "batched": "a composite for each of many elements: test_vmap",
     "custom_jvp": "a user's function and rule: test_custom",
     "custom_vjp": "a user's function and rule: test_custom",
+    "cond": "a user's branches: test_cond",
+    "scan": "a user's body: test_scan, test_while",
     "leaf": "an input, param or state: every graph has them",
     "tuple": "several results as one: test_transforms",
     "project": "one of several results: every sample of an op with several",
