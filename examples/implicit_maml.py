@@ -52,7 +52,7 @@ class Adaptation:
         """`steps` trials of φ − rate·g from θ, g the gradient of L(φ) + λ/2·‖φ − θ‖². One that
         lowers it is taken, and the rate grows; else the rate is halved."""
         def at(phi: Nodes) -> tuple[rlx.Node, Nodes]:
-            found = rlx.Graph().call(self.gradient, x=x, y=y, **phi)
+            found = rlx.call(self.gradient, x=x, y=y, **phi)
             away = {k: p - theta[k] for k, p in phi.items()}
             return (found.loss + 0.5 * self.pull * dot(away, away),
                     {k: found[f"grad_{k}"] + self.pull * away[k] for k in phi})
@@ -81,7 +81,7 @@ class Adaptation:
         phi, x, y = kept
 
         def times(v: Nodes) -> Nodes:
-            found = rlx.Graph().call(self.curvature, x=x, y=y, **phi,
+            found = rlx.call(self.curvature, x=x, y=y, **phi,
                                      **{f"v_{k}": n for k, n in v.items()})
             return {k: n + found[f"hvp_{k}"] / self.pull for k, n in v.items()}
         return conjugate_gradient(times, ct, self.products), None, None

@@ -77,7 +77,7 @@ def meta_graph(checkpoint: str | None) -> rlx.Graph:
 
     def step(carry: Any, batch: Any) -> Any:
         weights, means, square = carry
-        found = rlx.Graph().call(gradient, x=batch["x"], y=batch["y"], **unpacked(weights))
+        found = rlx.call(gradient, x=batch["x"], y=batch["y"], **unpacked(weights))
         grad = rlx.concatenate([found[f"grad_{k}"].reshape(-1) for k in SHAPES])
         means = rlx.stack([d * m + (1 - d) * grad
                            for d, m in zip(DECAYS, means, strict=True)])

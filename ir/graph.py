@@ -264,6 +264,19 @@ class Graph:
         return Results({k: found[v] for k, v in sub.outputs.items()})
 
 
+def call(sub: Graph, **bindings: Any) -> Results:
+    """The named outputs of a graph at nodes given for all of its leaves, inlined.
+
+    For functions that have no graph of their own, such as the body of a loop; `Graph.call` takes
+    params and states over too. Raises ArgumentError (a leaf without a node, an unknown name),
+    ShapeError.
+    """
+    missing = [n for n in sub.leaves if n not in bindings]
+    if missing:
+        raise ArgumentError(f"call of {sub.name!r}: {missing} are not bound" + at(user_location()))
+    return Graph(sub.name).call(sub, **bindings)
+
+
 def parse(text: str) -> Graph:
     """The graph of a text as `print(graph)` shows it. Raises FormatError with the line."""
     return parse_graph(text, Graph)

@@ -37,6 +37,7 @@ from rlx_py.ir.evaluate import (
 )
 from rlx_py.ir.graph import (
     Graph,
+    call,
     parse,
 )
 from rlx_py.ir.node import (
@@ -442,6 +443,7 @@ __all__ = [
     "bool",
     "broadcast_to",
     "budget",
+    "call",
     "ceil",
     "check_grads",
     "checkpoint",

@@ -294,3 +294,17 @@ def test_what_comes_out_of_a_loop_of_one_step_is_made_primitive() -> None:
     g.output("loss", (c * c).sum() + ys.sum())
     for h in (g, rlx.grad(g, of="loss"), rlx.hvp(g, of="loss")):
         agree(h, extended(h, feed_of(g)), slow=True)
+
+
+def test_call_binds_every_leaf_and_names_what_is_not() -> None:
+    sub = rlx.Graph("square")
+    sub.output("y", sub.input("x", (2,)) * sub.param("w", (2,)))
+    ones = rlx.ones((2,))
+    g = rlx.Graph()
+    twice, _ = rlx.scan(lambda c, _: (rlx.call(sub, x=c, w=ones * 2).y, None), ones, length=3)
+    g.output("y", twice)
+    assert rlx.compile(g)().y.tolist() == [8, 8]
+    with pytest.raises(rlx.ArgumentError, match=r"\['w'\] are not bound\n  at .*test_scan"):
+        rlx.call(sub, x=ones)
+    with pytest.raises(rlx.ArgumentError, match="no input, param or state 'z'"):
+        rlx.call(sub, x=ones, w=ones, z=ones)
