@@ -45,7 +45,9 @@ def _check_of(hint: Any) -> Check | None:
         kinds = [h for h in get_args(hint) if h is not NoneType]
         check = _check_of(kinds[0]) if len(kinds) == 1 else None
         return None if check is None else _or_none(check)
-    return _several if get_origin(hint) is Sequence else _CHECKS.get(hint)
+    if get_origin(hint) is Sequence:
+        return _each(_check_of(get_args(hint)[0]))
+    return None if hint is Any else _CHECKS.get(hint)
 
 
 def _or_none(check: Check) -> Check:
@@ -62,6 +64,13 @@ def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ArgumentError(f"{name} must be a string, not {value!r}")
     return value
+
+
+def _each(check: Check | None) -> Check:
+    """A sequence, every entry of which is checked."""
+    if check is None:
+        return _several
+    return lambda name, value: [check(name, v) for v in _several(name, value)]
 
 
 def _several(name: str, value: Any) -> Any:
