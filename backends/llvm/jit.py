@@ -33,23 +33,34 @@ def optimized(text: str, target: llvm.TargetMachine) -> llvm.ModuleRef:
     return module
 
 
-class CompiledProgram:
-    """A program in machine code; the engine lives as long as this."""
+class Code:
+    """The machine code of a module's text, there as long as this.
 
-    def __init__(self, program: Program, engine: llvm.ExecutionEngine, text: str,
-                 parallel_for: int, threads: int) -> None:
+    An engine disposes of itself while weak references still give it to other threads; those to
+    this are gone before.
+    """
+
+    def __init__(self, text: str, target: Target) -> None:
+        self.engine = new_engine(text, target)
+
+
+class CompiledProgram:
+    """A program in machine code; the code lives as long as this."""
+
+    def __init__(self, program: Program, code: Code, text: str, parallel_for: int,
+                 threads: int) -> None:
         self.program, self.text, self.threads = program, text, threads
         in_place = {p.buffer for p in program.inputs}
         self.step = NativeStep(
-            program.name, engine.get_function_address("step"), [p.name for p in program.inputs],
+            program.name, code.engine.get_function_address("step"), [p.name for p in program.inputs],
             [(p.name, p.buffer in in_place) for p in (*program.outputs, *program.updates)],
-            arena_bytes(program, threads), parallel_for, threads, engine,
+            arena_bytes(program, threads), parallel_for, threads, code,
         )
         self.run = self.step.run
 
 
 # Code in use, by what it was made from.
-_ENGINES: WeakValueDictionary[tuple[Target, str], llvm.ExecutionEngine] = WeakValueDictionary()
+_CODE: WeakValueDictionary[tuple[Target, str], Code] = WeakValueDictionary()
 
 
 def compile_program(
@@ -63,11 +74,11 @@ def compile_program(
     target = target or host()
     resolve(program)
     text = str(emit_module(program, target))
-    engine = _ENGINES.get((target, text)) if cache else None
-    if engine is None:
-        engine = _ENGINES[target, text] = new_engine(text, target)
+    code = _CODE.get((target, text)) if cache else None
+    if code is None:
+        code = _CODE[target, text] = Code(text, target)
     team = team_size(threads) if is_parallel(program) else 1
-    return CompiledProgram(program, engine, text, parallel_for(team), team)
+    return CompiledProgram(program, code, text, parallel_for(team), team)
 
 
 def new_engine(text: str, target: Target) -> llvm.ExecutionEngine:
