@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from rlx_py.ir.body import graph_of
 from rlx_py.ir.graph import Graph, State
 from rlx_py.ir.kernel import Buffer, Scope
-from rlx_py.ir.node import Node, leaf, make, project, toposort
+from rlx_py.ir.node import PROJECT, Node, leaf, make, project, toposort
 from rlx_py.ir.ops.constant import CONSTANT
-from rlx_py.ir.ops.movement import BROADCAST, TRANSPOSE, filled, reshaped
+from rlx_py.ir.ops.movement import BROADCAST, TRANSPOSE, filled
 from rlx_py.ir.regions import Loop as LoopRegion
 from rlx_py.ir.regions import Slice
 from rlx_py.ir.stored import BodyEmitter, BodyRule, ContractRule
-from rlx_py.ir.types import bool_
+from rlx_py.ir.types import TupleType, bool_
 from rlx_py.passes.region import over, placeholders
 from rlx_py.passes.scan import Loop, bare_loop, loop_of
 
@@ -60,8 +60,6 @@ class _Pruning:
                 stacked.remove(k)
         if whole and not live and not stacked:
             return found
-        if whole and self.loop.length == 1:
-            return found | self._unrolled(asked, live, stacked)
         made = self._made(live, stacked)
         at = {k: i for i, k in enumerate((*live, *stacked))}
         if self.test is not None:
@@ -78,16 +76,6 @@ class _Pruning:
             if not more:
                 return sorted(live)
             live |= more
-
-    def _unrolled(self, asked: Mapping[int, Node], live: Sequence[int],
-                  stacked: Sequence[int]) -> dict[int, Node]:
-        values = {x: v if x in self.consts else reshaped(v, x.shape)
-                  for x, v in self.outside.items()}
-        values |= {self.carries[k]: self.first[k] for k in (*live, *range(self.loop.carries))
-                   if self.carries[k] not in values}
-        roots = over([self.outputs[k] for k in (*live, *stacked)], values)
-        return {k: y if k in live else reshaped(y, (1, *y.shape))
-                for k, y in zip((*live, *stacked), roots, strict=True) if k in asked}
 
     def _made(self, live: Sequence[int], stacked: Sequence[int]) -> Node:
         moving = {self.carries[k]: leaf(f"s{k}", "input", self.carries[k].type) for k in live}
@@ -154,7 +142,11 @@ class _Pruning:
 
 def _worth(node: Node, user: Node) -> bool:
     """Whether a value is better read than computed at each step."""
-    if node.op is CONSTANT or node.size > max([SMALL, *(x.size for x in node.inputs)]):
+    if node.op is PROJECT:
+        return True
+    if node.op is CONSTANT or isinstance(node.type, TupleType):
+        return False
+    if node.size > max([SMALL, *(x.size for x in node.inputs)]):
         return False
     return (node.op.cost > 0 or node.op.element is None
             or (node.op is TRANSPOSE and isinstance(user.op.kernel, ContractRule)))

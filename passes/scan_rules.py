@@ -110,10 +110,12 @@ def _vjp(node: Node, ct: Cotangent, chain: Chain,
     totals = dict(zip(fixed, placeholders("sum", fixed), strict=True))
     seeds = {k: c for k, c in enumerate(ct[:len(d.outputs)]) if c is not None}
     leaves = dict(zip(seeds, placeholders("ct", [d.outputs[k] for k in seeds]), strict=True))
+    order = toposort(d.outputs)  # whichever have cotangents, so that sums are in one order
     while True:
         d.counts().clear()
-        found = dict(zip(d.floats, pullback([(d.outputs[k], c) for k, c in leaves.items()],
-                                            d.floats, d.chain, onto=totals), strict=True))
+        found = dict(zip(d.floats, pullback(
+            [(d.outputs[k], c) for k, c in leaves.items()], d.floats, d.chain,
+            lambda _: reversed(order), onto=totals), strict=True))
         given = set(leaves.values())
         reached = {x: g for x, g in found.items() if not given.isdisjoint(toposort([g]))}
         fresh = [k for k, x in enumerate(d.carries) if x in reached and k not in leaves]

@@ -13,6 +13,7 @@ EXAMPLES = {p.name: p for p in sorted((ROOT / "examples").glob("*.py"))}
 ARGUMENTS = {
     "char_gpt.py": ["--steps", "80", "--letters", "40"],
     "train_digits.py": ["--seeds", "1", "--epochs-mlp", "3", "--epochs-cnn", "1"],
+    "scan_rnn.py": ["step 1000: loss 0.0", "checkpoint=None", 'checkpoint="sqrt"'],
     "second_order.py": ["--tasks", "1", "--samples", "3"],
     "dynamic_batch.py": ["--epochs", "4"],
     "train_options.py": ["--steps", "40"],
@@ -31,6 +32,8 @@ PRINTS = {
     "checkpoint.py": ["keep products", "same bits: True"],
     "checks.py": ["agree with central differences", "wrong gradient: order 1", "checks.py:",
                   "log: 1 elements"],
+    "control_flow.py": ["root of 2: 1.414213562373 after 5 steps", "slope: 0.353553390593",
+                        "[ 0  5 15]", "[0.25, -6.0]"],
     "custom_rules.py": ["clipped gradient: [-1.", "root 2.000000000000"],
     "draw_graph.py": ["logistic.dot", "logistic_grad.dot"],
     "dynamic_batch.py": ["i64[] of f32[B,64]", "the last of", "test accuracy 0.9", "{'B': 29}]",
