@@ -13,7 +13,6 @@ EXAMPLES = {p.name: p for p in sorted((ROOT / "examples").glob("*.py"))}
 ARGUMENTS = {
     "char_gpt.py": ["--steps", "80", "--letters", "40"],
     "train_digits.py": ["--seeds", "1", "--epochs-mlp", "3", "--epochs-cnn", "1"],
-    "scan_rnn.py": ["step 1000: loss 0.0", "checkpoint=None", 'checkpoint="sqrt"'],
     "second_order.py": ["--tasks", "1", "--samples", "3"],
     "dynamic_batch.py": ["--epochs", "4"],
     "train_options.py": ["--steps", "40"],
@@ -55,6 +54,7 @@ PRINTS = {
     "profiling.py": ["kernels\n", "GFLOP/s", "profiling.py:", "% of ", "  line "],
     "per_sample_gradients.py": ["64 gradients in one call", "are cut to"],
     "save_load.py": ['graph "scaled"', "same bits"],
+    "scan_rnn.py": ["step 1000: loss 0.0", "checkpoint=None", 'checkpoint="sqrt"'],
     "second_order.py": ["worst relative error"],
     "tape.py": ["rounds taken: [0, 2, 3, 4]", "compiled agrees: True", "refused: backward takes"],
     "trace_nested.py": ["layers.0.w", "(1, 32)"],
