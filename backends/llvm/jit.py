@@ -52,7 +52,8 @@ class CompiledProgram:
         self.program, self.text, self.threads = program, text, threads
         in_place = {p.buffer for p in program.inputs}
         self.step = NativeStep(
-            program.name, code.engine.get_function_address("step"), [p.name for p in program.inputs],
+            program.name, code.engine.get_function_address("step"),
+            [p.name for p in program.inputs],
             [(p.name, p.buffer in in_place) for p in (*program.outputs, *program.updates)],
             arena_bytes(program, threads), parallel_for, threads, code,
         )

@@ -105,11 +105,8 @@ from rlx_py.ir.ops.regression_loss import (
 from rlx_py.ir.ops.resample import interpolate, upsample
 from rlx_py.ir.ops.rope import rope
 from rlx_py.ir.ops.softmax import log_softmax, softmax, softmin
-from rlx_py.passes.delta_net import gated_delta_net
-from rlx_py.passes.mamba3_inputs import Mamba3Inputs, mamba3_preprocess
-from rlx_py.passes.mamba3_mimo import mamba3_mimo
-from rlx_py.passes.mamba3_siso import mamba3_siso
-from rlx_py.passes.recurrent_layers import (
+from rlx_py.passes.recurrent.delta_net import gated_delta_net
+from rlx_py.passes.recurrent.layers import (
     gru,
     gru_cell,
     gru_scan,
@@ -123,7 +120,10 @@ from rlx_py.passes.recurrent_layers import (
     rnn_tanh,
     rnn_tanh_cell,
 )
-from rlx_py.passes.ssm import mamba2_ssd, selective_scan
+from rlx_py.passes.recurrent.mamba3_inputs import Mamba3Inputs, mamba3_preprocess
+from rlx_py.passes.recurrent.mamba3_mimo import mamba3_mimo
+from rlx_py.passes.recurrent.mamba3_siso import mamba3_siso
+from rlx_py.passes.recurrent.ssm import mamba2_ssd, selective_scan
 
 __all__ = [
     "ExpertPlan", "Mamba3Inputs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",

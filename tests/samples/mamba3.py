@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlx_py.ir.node import OPS
-from rlx_py.passes.mamba3_inputs import Layout
+from rlx_py.passes.recurrent.mamba3_inputs import Layout
 from samples.sample import Sample, between, reals, sample
 from samples.state_spaces import both
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlx_py.ir.node import OPS
-from rlx_py.passes.recurrent import CELLS, Cell
+from rlx_py.passes.recurrent.cells import CELLS, Cell
 from samples.sample import Sample, reals, sample
 
 # B, S, H, bias, reverse.

@@ -12,7 +12,7 @@ from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled, reshaped
 from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.shaping import concatenate, moveaxis, stack
-from rlx_py.passes.recurrent import CELL_OPS, GRU, LSTM, RNN, SCAN_OPS, Cell
+from rlx_py.passes.recurrent.cells import CELL_OPS, GRU, LSTM, RNN, SCAN_OPS, Cell
 
 State = Any  # a node [B, H], or for long short-term memory a pair of them
 Weights = Sequence[Sequence[Any]]

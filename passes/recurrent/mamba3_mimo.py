@@ -22,7 +22,7 @@ from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.types import TensorType, TupleType, Type
-from rlx_py.passes.mamba3 import Mixer, Operands, by_head, check_mixer, d_gradient, taken
+from rlx_py.passes.recurrent.mamba3 import Mixer, Operands, by_head, check_mixer, d_gradient, taken
 
 # Of [Bt, L, H, R, P]: where x lies, and what belongs to the ranks of a head.
 ALONE, RANKS = (0, 1, 2, 4), (2, 3, 4)

@@ -23,8 +23,8 @@ from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.types import TensorType, TupleType, Type
 from rlx_py.passes.loops import scan
-from rlx_py.passes.outer_states import swapped
-from rlx_py.passes.ssm import check_groups
+from rlx_py.passes.recurrent.outer_states import swapped
+from rlx_py.passes.recurrent.ssm import check_groups
 
 
 def _check(name: str, q: TensorType, k: TensorType, v: TensorType, g: TensorType, beta: TensorType,

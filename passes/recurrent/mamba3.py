@@ -25,8 +25,8 @@ from rlx_py.ir.ops.reduce import REDUCE_SUM, total
 from rlx_py.ir.ops.rope import Pairs
 from rlx_py.ir.ops.special import LOGISTIC
 from rlx_py.ir.types import TensorType
-from rlx_py.passes.outer_states import Outer, outer_read, outer_read_backward, swapped
-from rlx_py.passes.ssm import check_groups
+from rlx_py.passes.recurrent.outer_states import Outer, outer_read, outer_read_backward, swapped
+from rlx_py.passes.recurrent.ssm import check_groups
 
 ANGLES = ("identity", "pi_tanh")  # f
 

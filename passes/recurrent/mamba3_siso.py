@@ -19,7 +19,7 @@ from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.types import TensorType, TupleType, Type
-from rlx_py.passes.mamba3 import Mixer, Operands, by_head, check_mixer, d_gradient, taken
+from rlx_py.passes.recurrent.mamba3 import Mixer, Operands, by_head, check_mixer, d_gradient, taken
 
 
 def _check(name: str, types: Sequence[TensorType], has_d: bool, has_z: bool, angles: str) -> None:

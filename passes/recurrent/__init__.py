@@ -1,0 +1,1 @@
+"""Recurrent and state-space operations, made of scans."""
