@@ -24,11 +24,11 @@ from rlx_py.ir.ops.elementwise import CAST, cast
 from rlx_py.ir.ops.families import POLYNOMIAL
 from rlx_py.ir.stored import ContractRule, ReduceRule
 from rlx_py.ir.types import DType, Precision, TupleType, as_dtype, bf16, f16, f32
-from rlx_py.passes.branch import COND
-from rlx_py.passes.checkpoint import CHECKPOINT
+from rlx_py.passes.control.branch import COND
+from rlx_py.passes.control.checkpoint import CHECKPOINT
+from rlx_py.passes.control.region import body_graph
+from rlx_py.passes.control.scan_rules import SCAN
 from rlx_py.passes.decompose import expanded, named_op
-from rlx_py.passes.region import body_graph
-from rlx_py.passes.scan_rules import SCAN
 
 PICKS = ("max", "min")  # folds whose result is one of their elements, exact in any type
 STRUCTURE = (TUPLE, PROJECT)

@@ -27,10 +27,10 @@ from rlx_py.ir.node import (
 from rlx_py.ir.ops.batching import repeated, size_of
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.types import TensorType, TupleType, Type
+from rlx_py.passes.control.region import body_graph, parts
 from rlx_py.passes.decompose import expanded
 from rlx_py.passes.differentiate import ChainRule, prepared
 from rlx_py.passes.jvp import lacks_jvp, pushforward
-from rlx_py.passes.region import body_graph, parts
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from rlx_py.ir.node import OPS, PROJECT, Node, project, toposort
 from rlx_py.ir.ops.constant import CONSTANT
 from rlx_py.ir.stored import ContractRule
 from rlx_py.passes.batched import Value, batched_results
+from rlx_py.passes.control.region import body_graph, over, placeholders
+from rlx_py.passes.control.scan import bare_loop, loop_of
 from rlx_py.passes.prune import substituted
-from rlx_py.passes.region import body_graph, over, placeholders
-from rlx_py.passes.scan import bare_loop, loop_of
 
 DEEP = 16  # terms from which on a product is worth more than writing and reading its result
 

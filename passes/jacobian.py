@@ -9,9 +9,9 @@ from rlx_py.ir.errors import ArgumentError, DTypeError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Node, at, user_location
 from rlx_py.ir.ops.creation import eye
+from rlx_py.passes.control.region import over
 from rlx_py.passes.differentiate import leaves_of
 from rlx_py.passes.jvp import jvp
-from rlx_py.passes.region import over
 from rlx_py.passes.simplify import simplify
 from rlx_py.passes.vjp import Names, grad, vjp
 from rlx_py.passes.vmap import vmap

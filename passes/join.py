@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from rlx_py.ir.body import graph_of
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import OPS, PROJECT, Node, project, toposort
+from rlx_py.passes.control.region import over, placeholders
+from rlx_py.passes.control.scan import bare_loop, loop_of
 from rlx_py.passes.prune import prune, substituted
-from rlx_py.passes.region import over, placeholders
-from rlx_py.passes.scan import bare_loop, loop_of
 
 
 def join_loops(graph: Graph) -> Graph:

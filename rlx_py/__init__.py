@@ -327,18 +327,22 @@ from rlx_py.ir.verify import (
 from rlx_py.passes.autocast import (
     autocast,
 )
-from rlx_py.passes.branch import (
-    cond,
-)
 from rlx_py.passes.check import (
     check_grads,
 )
-from rlx_py.passes.checkpoint import (
+from rlx_py.passes.control.branch import (
+    cond,
+)
+from rlx_py.passes.control.checkpoint import (
     checkpoint,
 )
-from rlx_py.passes.custom import (
+from rlx_py.passes.control.custom import (
     custom_jvp,
     custom_vjp,
+)
+from rlx_py.passes.control.loops import (
+    scan,
+    while_loop,
 )
 from rlx_py.passes.decompose import (
     decompose,
@@ -357,10 +361,6 @@ from rlx_py.passes.jvp import (
 )
 from rlx_py.passes.linearize import (
     linearize,
-)
-from rlx_py.passes.loops import (
-    scan,
-    while_loop,
 )
 from rlx_py.passes.retype import (
     retype,

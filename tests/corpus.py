@@ -25,10 +25,10 @@ from rlx_py.ir.ops.contract import CONTRACT
 from rlx_py.ir.ops.special import POLYGAMMA, SINC_DERIVATIVE
 from rlx_py.ir.signature import signature
 from rlx_py.ir.types import TensorType, bf16, bool_, f16, f32, f64, i32, i64, u8
-from rlx_py.passes.branch import cond
-from rlx_py.passes.checkpoint import checkpoint
-from rlx_py.passes.custom import custom_jvp, custom_vjp
-from rlx_py.passes.loops import scan, while_loop
+from rlx_py.passes.control.branch import cond
+from rlx_py.passes.control.checkpoint import checkpoint
+from rlx_py.passes.control.custom import custom_jvp, custom_vjp
+from rlx_py.passes.control.loops import scan, while_loop
 from rlx_py.passes.vjp import vjp
 from rlx_py.passes.vmap import vmap
 from samples import samples_of

@@ -15,10 +15,10 @@ from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.body import graph_of
 from rlx_py.ir.node import toposort
-from rlx_py.passes import remat
+from rlx_py.passes.control import remat
+from rlx_py.passes.control.region import body_graph
 from rlx_py.passes.differentiate import prepared
 from rlx_py.passes.memory import check_plan
-from rlx_py.passes.region import body_graph
 from rlx_py.passes.vjp import lacks_vjp
 
 Array = np.ndarray[Any, Any]

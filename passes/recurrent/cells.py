@@ -28,8 +28,8 @@ from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.ops.shaping import window
 from rlx_py.ir.ops.special import LOGISTIC
 from rlx_py.ir.types import TensorType, TupleType, Type
-from rlx_py.passes.loops import scan
-from rlx_py.passes.region import filled_floats
+from rlx_py.passes.control.loops import scan
+from rlx_py.passes.control.region import filled_floats
 
 Nodes = tuple[Node, ...]
 

@@ -22,7 +22,7 @@ from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.types import TensorType, TupleType, Type
-from rlx_py.passes.loops import scan
+from rlx_py.passes.control.loops import scan
 from rlx_py.passes.recurrent.outer_states import swapped
 from rlx_py.passes.recurrent.ssm import check_groups
 

@@ -26,7 +26,7 @@ from rlx_py.ir.ops.reduce import total
 from rlx_py.ir.ops.shaping import window
 from rlx_py.ir.ops.special import LOGISTIC
 from rlx_py.ir.types import TensorType, TupleType, Type
-from rlx_py.passes.region import filled_floats
+from rlx_py.passes.control.region import filled_floats
 
 DECAYS = ("rational", "softplus")
 

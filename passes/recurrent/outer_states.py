@@ -19,7 +19,7 @@ from rlx_py.ir.ops.elementwise import EXP
 from rlx_py.ir.ops.movement import filled, permuted, spread
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.types import TensorType
-from rlx_py.passes.loops import scan
+from rlx_py.passes.control.loops import scan
 
 
 @dataclass(frozen=True)

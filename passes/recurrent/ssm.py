@@ -22,7 +22,7 @@ from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.types import TensorType, TupleType, Type
-from rlx_py.passes.loops import scan
+from rlx_py.passes.control.loops import scan
 from rlx_py.passes.recurrent.outer_states import Outer, outer_read, outer_read_backward, swapped
 
 # Both ops take (x, dt, a, b, c), then d and z where they have them.

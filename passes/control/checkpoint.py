@@ -27,9 +27,7 @@ from rlx_py.ir.ops.batching import by_element
 from rlx_py.ir.ops.checkpoints import budget
 from rlx_py.ir.stored import ContractRule
 from rlx_py.ir.types import TensorType, TupleType, Type
-from rlx_py.passes.differentiate import prepared
-from rlx_py.passes.jvp import lacks_jvp, pushforward
-from rlx_py.passes.region import (
+from rlx_py.passes.control.region import (
     Arguments,
     BodyChain,
     Function,
@@ -42,7 +40,9 @@ from rlx_py.passes.region import (
     result_types,
     results_of,
 )
-from rlx_py.passes.remat import affordable
+from rlx_py.passes.control.remat import affordable
+from rlx_py.passes.differentiate import prepared
+from rlx_py.passes.jvp import lacks_jvp, pushforward
 from rlx_py.passes.vjp import lacks_vjp, pullback
 
 Policy = str | budget | Callable[[Node], bool]
@@ -67,9 +67,9 @@ def checkpoint(region: Graph | Function, policy: Policy = "nothing") -> Any:
     leaves and names: differentiate it, or inline it with `Graph.call`. policy: which intermediates
     are kept nevertheless: "nothing", "products" (of matrices and convolutions), a predicate of
     nodes, or budget(bytes): those, of so many bytes in all, without which least is computed again
-    (passes/remat.py). What is computed again takes memory besides, while it is used. Gradients keep
-    their bits, and forward mode and higher orders do as they would without. Raises ArgumentError
-    for another policy, and for a budget where a size is not known.
+    (`remat`). What is computed again takes memory besides, while it is used. Gradients keep their
+    bits, and forward mode and higher orders do as they would without. Raises ArgumentError for
+    another policy, and for a budget where a size is not known.
     """
     choose = _choice_of(policy)
     if isinstance(region, Graph):

@@ -12,12 +12,12 @@ from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, project, register, to
 from rlx_py.ir.ops.families import add_all
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.passes.activity import dependents
+from rlx_py.passes.control.region import placeholders
+from rlx_py.passes.control.scan import evaluate_loop, infer, is_steep, loop_node, loop_of
+from rlx_py.passes.control.scan_batch import batch_loop
+from rlx_py.passes.control.scan_program import LOOP_PROGRAM
 from rlx_py.passes.differentiate import ChainRule, prepared, zeros
 from rlx_py.passes.jvp import lacks_jvp, pushforward
-from rlx_py.passes.region import placeholders
-from rlx_py.passes.scan import evaluate_loop, infer, is_steep, loop_node, loop_of
-from rlx_py.passes.scan_batch import batch_loop
-from rlx_py.passes.scan_program import LOOP_PROGRAM
 from rlx_py.passes.vjp import lacks_vjp, pullback
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
-import rlx_py.passes.scan_rules  # noqa: F401  (registers the op)
+import rlx_py.passes.control.scan_rules  # noqa: F401  (registers the op)
 from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError
 from rlx_py.ir.node import Node, leaf, project
@@ -21,8 +21,8 @@ from rlx_py.ir.ops.shaping import concatenate
 from rlx_py.ir.signature import first_line
 from rlx_py.ir.tree import Tree, flatten
 from rlx_py.ir.types import TensorType, bool_
-from rlx_py.passes.region import captured, over, placeholders
-from rlx_py.passes.scan import kept_nodes, loop_node
+from rlx_py.passes.control.region import captured, over, placeholders
+from rlx_py.passes.control.scan import kept_nodes, loop_node
 
 Checkpoints = str | every | count | budget | None
 

@@ -28,8 +28,8 @@ from rlx_py.ir.ops.families import POLYNOMIAL
 from rlx_py.ir.query import minimum_cut
 from rlx_py.ir.stored import ContractRule
 from rlx_py.ir.types import TensorType, TupleType
+from rlx_py.passes.control.region import placeholders
 from rlx_py.passes.differentiate import ChainRule
-from rlx_py.passes.region import placeholders
 from rlx_py.passes.simplify import simplify
 from rlx_py.passes.vjp import pullback
 

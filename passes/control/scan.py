@@ -21,7 +21,7 @@ from rlx_py.ir.evaluate import evaluate_nodes
 from rlx_py.ir.node import OPS, PROJECT, TUPLE, Node, make, toposort
 from rlx_py.ir.ops.families import POLYNOMIAL
 from rlx_py.ir.types import TensorType, TupleType, Type, bool_, i64
-from rlx_py.passes.region import body_graph, over, parts, placeholders, result_types
+from rlx_py.passes.control.region import body_graph, over, parts, placeholders, result_types
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from rlx_py.ir.regions import Loop as LoopRegion
 from rlx_py.ir.regions import Slice
 from rlx_py.ir.stored import BodyEmitter, BodyRule, ContractRule
 from rlx_py.ir.types import TupleType, bool_
-from rlx_py.passes.region import over, placeholders
-from rlx_py.passes.scan import Loop, bare_loop, loop_of
+from rlx_py.passes.control.region import over, placeholders
+from rlx_py.passes.control.scan import Loop, bare_loop, loop_of
 
 SMALL = 64  # elements that are always worth keeping from step to step
 

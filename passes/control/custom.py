@@ -17,9 +17,7 @@ from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, register, toposort, u
 from rlx_py.ir.ops.batching import by_element
 from rlx_py.ir.tree import Tree
 from rlx_py.ir.types import TensorType, TupleType, Type
-from rlx_py.passes.differentiate import ChainRule, prepared
-from rlx_py.passes.jvp import lacks_jvp, pushforward
-from rlx_py.passes.region import (
+from rlx_py.passes.control.region import (
     Arguments,
     BodyChain,
     Function,
@@ -33,6 +31,8 @@ from rlx_py.passes.region import (
     results_of,
     same_results,
 )
+from rlx_py.passes.differentiate import ChainRule, prepared
+from rlx_py.passes.jvp import lacks_jvp, pushforward
 from rlx_py.passes.vjp import lacks_vjp, pullback
 
 SELF_CALLS = 2  # how deep a function called in its own rule still has it; beyond, fn's derivative

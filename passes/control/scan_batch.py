@@ -14,7 +14,7 @@ from rlx_py.ir.ops.movement import filled, spread
 from rlx_py.ir.ops.reduce import ANY, REDUCE_MAX
 from rlx_py.ir.types import TensorType, i64
 from rlx_py.passes.batched import Value, batched_results
-from rlx_py.passes.scan import loop_node, loop_of
+from rlx_py.passes.control.scan import loop_node, loop_of
 
 
 def batch_loop(node: Node, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:

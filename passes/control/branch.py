@@ -34,9 +34,7 @@ from rlx_py.ir.regions import Branch
 from rlx_py.ir.stored import BodyEmitter, BodyRule
 from rlx_py.ir.types import TensorType, TupleType, Type, bool_
 from rlx_py.passes.batched import Value, batched_results
-from rlx_py.passes.differentiate import ChainRule, prepared, zeros
-from rlx_py.passes.jvp import lacks_jvp, pushforward
-from rlx_py.passes.region import (
+from rlx_py.passes.control.region import (
     Arguments,
     body_graph,
     captured,
@@ -47,6 +45,8 @@ from rlx_py.passes.region import (
     results_of,
     same_results,
 )
+from rlx_py.passes.differentiate import ChainRule, prepared, zeros
+from rlx_py.passes.jvp import lacks_jvp, pushforward
 from rlx_py.passes.vjp import lacks_vjp, pullback
 
 Array = np.ndarray[Any, Any]

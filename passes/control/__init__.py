@@ -1,0 +1,1 @@
+"""Operations that own functions: loops, branches, regions, and rules that users give."""
