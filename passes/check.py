@@ -28,7 +28,8 @@ def check_grads(graph: Graph, inputs: Mapping[str, Any], of: str | Iterable[str]
 
     Against central differences at up to `samples` elements of each name, and ⟨ct, JVP t⟩ with
     ⟨VJP ct, t⟩. of=None: every float output; wrt=None: every param, or without any every float
-    input. The inputs must lie where the function is smooth: two steps from any kink.
+    input. The inputs may be floats of any width, and must lie where the function is smooth: two
+    steps from any kink.
     """
     names = None if of is None else [of] if isinstance(of, str) else list(of)
     graph = sized(graph, shapes_of(inputs))
@@ -37,7 +38,8 @@ def check_grads(graph: Graph, inputs: Mapping[str, Any], of: str | Iterable[str]
     if wrt is None and not graph.params:
         wrt = [k for k, n in graph.inputs.items() if n.dtype.is_float]
     leaves = list(leaves_of(current, wrt))
-    values = {n.attrs["name"]: _widened(a) for n, a in leaf_values(graph, inputs).items()}
+    given = {k: _widened(v) if isinstance(v, np.ndarray) else v for k, v in inputs.items()}
+    values = {n.attrs["name"]: a for n, a in leaf_values(retype(graph, f64), given).items()}
     rng = np.random.default_rng(seed)
     for k in range(1, order + 1):
         backward = vjp(current, leaves)

@@ -69,3 +69,12 @@ def _squared(g: rlx.Graph, wrt: str) -> rlx.Graph:
     found = rlx.grad(g, of="y", wrt=wrt)
     slope = found.outputs[f"grad_{wrt}"]
     return found.derive({"s": (slope * slope).sum()})
+
+
+def test_check_grads_takes_floats_of_any_width() -> None:
+    g = rlx.Graph("cube")
+    g.output("y", (g.input("x", (3,)) ** 3).sum())
+    for dtype in (np.float64, np.float32, np.float16):
+        rlx.check_grads(g, {"x": np.array([0.5, -1.0, 2.0], dtype)}, of="y", wrt="x")
+    with pytest.raises(rlx.DTypeError, match="'x' takes"):
+        rlx.check_grads(g, {"x": np.array([1, 2, 3])}, of="y", wrt="x")
