@@ -93,7 +93,10 @@ def _checked_axis(place: str, axis: Any, node: Node) -> int:
 def _checked_size(place: str, size: Any) -> int:
     if isinstance(size, bool) or not isinstance(size, int | np.integer | Dim) or size < 0:
         raise _refused(place, f"a size is a non-negative integer, not {size!r}")
-    return as_shape(size)[0]
+    try:
+        return as_shape(size)[0]
+    except ShapeError as error:
+        raise ShapeError(f"vmap: {place}: {error}" + at(user_location())) from None
 
 
 def _refused(place: str, why: str) -> ArgumentError:

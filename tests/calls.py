@@ -202,11 +202,12 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 # What takes or gives graphs, functions or files instead of nodes, and has tests of its own.
 OTHER = frozenset([
-    "autocast", "batch_norm_with_state", "bind", "budget", "check_grads", "checkpoint", "compile",
-    "cond", "count", "custom_jvp", "custom_vjp", "decompose", "dim", "evaluate", "every", "grad",
-    "hessian", "hvp", "jacfwd", "jacrev", "jvp", "key_state", "linearize", "load", "load_arrays",
-    "parse", "retype", "save_arrays", "scan", "simplify", "singular_report", "spec", "trace",
-    "train_step", "value_and_grad", "verify", "vjp", "vmap", "while_loop"])
+    "autocast", "batch_norm_with_state", "bind", "budget", "call", "check_grads", "checkpoint",
+    "compile", "cond", "count", "custom_jvp", "custom_vjp", "decompose", "dim", "evaluate",
+    "every", "grad", "hessian", "hvp", "jacfwd", "jacrev", "jvp", "key_state", "linearize",
+    "load", "load_arrays", "parse", "retype", "save_arrays", "scan", "simplify",
+    "singular_report", "spec", "trace", "train_step", "value_and_grad", "verify", "vjp", "vmap",
+    "while_loop"])
 LIKELY = {"x": A, "x1": A, "x2": A, "x3": A, "input": A, "target": A, "a": A, "b": A, "re": A,
           "key": KEY}
 

@@ -74,7 +74,7 @@ def _single(key: Any) -> Node:
 
 
 @located
-def key(seed: int) -> Node:
+def key(seed: Any) -> Node:
     """A key (u32[2]) from an integer of at most 64 bits."""
     return constant(seeded(seed))
 
