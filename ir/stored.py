@@ -129,7 +129,7 @@ class BodyEmitter(Protocol):
         """The number of kernels so far."""
 
     def open(self) -> int:
-        """A place among the regions for one whose end is not known yet."""
+        """The place among the regions of one that begins here."""
 
     def close(self, place: int, region: Region) -> None:
         """Put the region there."""

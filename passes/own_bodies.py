@@ -9,7 +9,7 @@ from rlx_py.ir.graph import Graph
 from rlx_py.ir.index import row_major
 from rlx_py.ir.kernel import Buffer, Kernel, Scope
 from rlx_py.ir.ops.constant import CONSTANT
-from rlx_py.ir.regions import Branch, Region, moved
+from rlx_py.ir.regions import Region, moved
 from rlx_py.ir.types import DType, TupleType
 from rlx_py.passes.block import Block, domain_vars, open_loops, place, zero
 from rlx_py.passes.fuse import Group
@@ -91,10 +91,9 @@ class ProgramEmitter:
         return len(self.kernels)
 
     def open(self) -> int:
-        """A place among the regions for one whose end is not known yet."""
-        self.regions.append(Branch(0, 0, 0, Buffer("open", self.types[0].dtype, 0, Scope.ARENA)))
-        return len(self.regions) - 1
+        """The place among the regions of one that begins here: before those inside it."""
+        return len(self.regions)
 
     def close(self, place: int, region: Region) -> None:
         """Put the region there."""
-        self.regions[place] = region
+        self.regions.insert(place, region)
