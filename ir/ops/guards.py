@@ -27,6 +27,11 @@ def apply(op: str, dtype: DType, *args: Any) -> Expr:
     return Apply(op, args, dtype)
 
 
+def in_type(value: Any, dtype: DType) -> Expr:
+    """An expression, nested as it is, in another element type."""
+    return Cast(value, dtype)
+
+
 def both(a: Expr | None, b: Expr | None) -> Expr | None:
     """The conjunction; None is true."""
     if a is None or b is None:

@@ -16,14 +16,24 @@ import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.index import Index
-from rlx_py.ir.kernel import Cast, Expr, Value
+from rlx_py.ir.kernel import Expr, Value
 from rlx_py.ir.node import Ask, Chain, Node, Op, register
 from rlx_py.ir.ops.arguments import check_axis
 from rlx_py.ir.ops.batch_index import batch_gather, batch_scatter_add
 from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.elementwise import cast
 from rlx_py.ir.ops.families import Array, composite, narrow
-from rlx_py.ir.ops.guards import apply, both, choose, chosen, converted, number, scalar, settle
+from rlx_py.ir.ops.guards import (
+    apply,
+    both,
+    choose,
+    chosen,
+    converted,
+    in_type,
+    number,
+    scalar,
+    settle,
+)
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.stored import Emitter, LoopRule
 from rlx_py.ir.types import TensorType, Type, as_shape, bool_, i64
@@ -60,7 +70,7 @@ def _inside(value: Expr, size: int) -> Expr:
 
 def _at_position(x: Node, where: tuple[Index, ...], axis: int, value: Expr, mode: str) -> Asked:
     """The element of input 0 at a run-time position of one axis."""
-    wide = Cast(value, i64)  # type: ignore[arg-type]
+    wide = in_type(value, i64)
     size = x.shape[axis]
     place = yield ("dynamic", wide, size)
     found = (*where[:axis], place, *where[axis:])

@@ -15,9 +15,9 @@ from math import prod
 import numpy as np
 
 from rlx_py.ir.index import Index
-from rlx_py.ir.kernel import Apply, Buffer, Cast, IndexValue, Value
+from rlx_py.ir.kernel import Apply, Buffer, IndexValue, Value
 from rlx_py.ir.node import Node
-from rlx_py.ir.ops.guards import apply, choose, converted, scalar, settle, settled, within
+from rlx_py.ir.ops.guards import apply, choose, converted, in_type, scalar, settle, settled, within
 from rlx_py.ir.ops.sort_keys import key_type, sort_key
 from rlx_py.ir.stored import Emitter
 from rlx_py.ir.types import DType, bool_, i64, u32
@@ -42,7 +42,7 @@ class _Lines:
         if not self.packed:
             return key, place
         signed = apply("xor", u32, key, scalar(1 << 31, u32))
-        high = apply("shl", i64, Cast(signed, i64), scalar(32, i64))  # type: ignore[arg-type]
+        high = apply("shl", i64, in_type(signed, i64), scalar(32, i64))
         return (settle(self.emit, apply("or", i64, high, place)),)
 
     def place(self, record: Record) -> Value:

@@ -19,7 +19,7 @@ from rlx_py.ir.ops.arguments import check_axis
 from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.cumulative import others
 from rlx_py.ir.ops.families import Array, narrow
-from rlx_py.ir.ops.guards import apply, converted, read, scalar, settle
+from rlx_py.ir.ops.guards import apply, converted, in_type, read, scalar, settle
 from rlx_py.ir.ops.network import LANES, LONGEST, networked
 from rlx_py.ir.ops.sort_keys import key_type, sort_key
 from rlx_py.ir.stored import Emitter, LoopRule
@@ -66,7 +66,7 @@ def _ranked(node: Node, emit: Emitter) -> None:
                 left = apply("lt", bool_, IndexValue(j, i32), place)
                 tied = apply("and", bool_, apply("eq", bool_, other, mine), left)
                 before = apply("or", bool_, apply("lt", bool_, other, mine), tied)
-                emit.set(rank, settle(emit, Cast(before, i32)), "add")  # type: ignore[arg-type]
+                emit.set(rank, settle(emit, in_type(before, i32)), "add")
             emit.put(ranks, i, read(rank))
         with emit.loop(size, independent=False) as i:
             place_of = emit.dynamic(converted(emit, emit.get(ranks, i), i64), size)
@@ -99,7 +99,7 @@ class _Records:
         word = self.emit.get(self.words, at)
         if self.places is not None:
             return word, self.emit.get(self.places, at)
-        key = settle(self.emit, Cast(apply("lshr", i64, word, scalar(32, i64)), u32))  # type: ignore[arg-type]
+        key = settle(self.emit, in_type(apply("lshr", i64, word, scalar(32, i64)), u32))
         return key, settle(self.emit, Cast(word, i32))
 
 
@@ -110,7 +110,7 @@ def _digit(emit: Emitter, key: Value, position: int) -> Value:
     digit = apply("and", key.dtype, shifted, scalar(BINS - 1, key.dtype))
     if last and key.dtype is i64:
         digit = apply("xor", i64, digit, scalar(BINS // 2, i64))  # the sign
-    return settle(emit, digit if key.dtype is i64 else Cast(digit, i64))  # type: ignore[arg-type]
+    return settle(emit, digit if key.dtype is i64 else in_type(digit, i64))
 
 
 def _distributed(node: Node, emit: Emitter) -> None:

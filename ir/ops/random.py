@@ -16,11 +16,11 @@ import numpy as np
 
 from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import ZERO, Index, as_index, row_major
-from rlx_py.ir.kernel import Cast, Expr, IndexValue
+from rlx_py.ir.kernel import Expr, IndexValue
 from rlx_py.ir.node import Ask, Node, Op, make, register
 from rlx_py.ir.ops.batching import Flags, repeated, size_of
 from rlx_py.ir.ops.families import Array
-from rlx_py.ir.ops.guards import apply, choose, scalar
+from rlx_py.ir.ops.guards import apply, choose, in_type, scalar
 from rlx_py.ir.types import DType, TensorType, Type, as_shape, bool_, i64, u32
 
 Asked = Generator[Ask, Any, Expr]
@@ -121,12 +121,8 @@ def _bits_element(node: Any, index: tuple[Index, ...]) -> Asked:
 
 def _pair(high: Expr, low: Expr) -> Expr:
     """high·2³² + low as the bits of an i64."""
-    wide = apply("shl", i64, _cast(high), scalar(32, i64))
-    return apply("or", i64, wide, _cast(low))
-
-
-def _cast(value: Expr) -> Expr:
-    return Cast(value, i64)  # type: ignore[arg-type]
+    wide = apply("shl", i64, in_type(high, i64), scalar(32, i64))
+    return apply("or", i64, wide, in_type(low, i64))
 
 
 def _batch_bits(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
