@@ -245,9 +245,10 @@ CONVENTIONS: list[Convention] = [
     convention("arctan2", call("arctan2"), [0.0, 1, INF], [0.0, INF, INF],
                gradients=[[0, 0, 0], [0, 0, 0]],
                note="OPS.md 1: gradient 0 at the singular points; the peers give NaN at infinity"),
-    convention("hypot", call("hypot"), [0.0, INF, INF], [0.0, 1, NAN], value=[0, INF, NAN],
-               gradients=[[0, 0, NAN], [0, 0, NAN]],
-               note="OPS.md 1: distance has gradient 0 at its singular point; a NaN propagates"),
+    convention("hypot", call("hypot"), [0.0, INF, INF], [0.0, 1, NAN], value=[0, INF, INF],
+               gradients=[[0, 0, 0], [0, 0, 0]],
+               note="OPS.md 1: distance has gradient 0 at its singular points; infinity beside NaN "
+                    "is infinity, as in IEEE and NumPy"),
     convention("logaddexp", call("logaddexp"), [-INF, 1, INF], [-INF, INF, 2],
                value=[-INF, INF, INF], gradients=[[0, 0, 1], [0, 1, 0]],
                note="OPS.md 1: logsumexp of −inf; JAX gives eˣ beside +inf"),
