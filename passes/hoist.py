@@ -7,12 +7,13 @@ from math import prod
 
 from rlx_py.ir.body import graph_of
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import OPS, PROJECT, Node, project, toposort
+from rlx_py.ir.node import PROJECT, Node, project, toposort
 from rlx_py.ir.ops.constant import CONSTANT
 from rlx_py.ir.stored import ContractRule
 from rlx_py.passes.batched import Value, batched_results
 from rlx_py.passes.control.region import body_graph, over, placeholders
 from rlx_py.passes.control.scan import bare_loop, loop_of
+from rlx_py.passes.control.scan_rules import SCAN
 from rlx_py.passes.prune import substituted
 
 DEEP = 16  # terms from which on a product is worth more than writing and reading its result
@@ -21,7 +22,7 @@ DEEP = 16  # terms from which on a product is worth more than writing and readin
 def hoist_products(graph: Graph) -> Graph:
     """The same graph with such products outside of its loops."""
     nodes = graph.nodes
-    better = {n: made for n in nodes if n.op is OPS["scan"] and (made := _hoisted(n)) is not None}
+    better = {n: made for n in nodes if n.op is SCAN and (made := _hoisted(n)) is not None}
     if not better:
         return graph
     return substituted(graph, {p: project(better[p.inputs[0]], p.attrs["index"]) for p in nodes

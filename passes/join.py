@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from rlx_py.ir.body import graph_of
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import OPS, PROJECT, Node, project, toposort
+from rlx_py.ir.node import PROJECT, Node, project, toposort
 from rlx_py.passes.control.region import over, placeholders
 from rlx_py.passes.control.scan import bare_loop, loop_of
+from rlx_py.passes.control.scan_rules import SCAN
 from rlx_py.passes.prune import prune, substituted
 
 
@@ -26,7 +27,7 @@ def join_loops(graph: Graph) -> Graph:
 
 def _pair(graph: Graph) -> tuple[Node, Node] | None:
     """A loop, and one behind it that may run along with it."""
-    loops = [n for n in graph.nodes if n.op is OPS["scan"] and not n.attrs["cond"]]
+    loops = [n for n in graph.nodes if n.op is SCAN and not n.attrs["cond"]]
     for late in loops:
         for x in dict.fromkeys(late.inputs):
             if x.op is PROJECT and x.inputs[0] in loops and _along(x.inputs[0], late):
