@@ -46,12 +46,8 @@ def expression(rng: random.Random, pool: list[Any], size: int) -> Any:
     return pool[-1]
 
 
-def random_loop(seed: int, size: int, checkpoint: Any, dtype: Any,
-                several: bool = True) -> rlx.Graph:
-    """A scan of up to 7 steps with one to three carries, the same for the same seed and size.
-
-    several: it reads several values that rest on the same param.
-    """
+def random_loop(seed: int, size: int, checkpoint: Any, dtype: Any) -> rlx.Graph:
+    """A scan of up to 7 steps with one to three carries, the same for the same seed and size."""
     rng = random.Random(seed)
     g = rlx.Graph(f"loop{seed}")
     shape = (SIZE, SIZE)
@@ -60,9 +56,7 @@ def random_loop(seed: int, size: int, checkpoint: Any, dtype: Any,
     first: list[Node] = [g.param(f"c{k}", shape, dtype) for k in range(count)]
     xs, w = g.param("xs", (steps, *shape), dtype), g.param("w", shape, dtype)
     given: Any = (xs, xs[::-1]) if rng.random() < 0.3 else (xs,)
-    outside = [w, rlx.constant([0.5, -1.0, 2.0], dtype) * rlx.ones_like(w)]
-    if several:
-        outside.append(rlx.sin(w))
+    outside = [w, rlx.constant([0.5, -1.0, 2.0], dtype) * rlx.ones_like(w), rlx.sin(w)]
 
     def body(c: Any, x: Any) -> Any:
         pool = [*c, *x, *outside]
@@ -102,9 +96,9 @@ def test_both_modes_are_one_derivative(seed: int, size: int, checkpoint: Any) ->
 @given(SEEDS, SIZES, st.sampled_from(CHECKPOINTS))
 def test_checkpoints_keep_every_number(seed: int, size: int, checkpoint: Any) -> None:
     """Bits, but for the sign of zeros: a sum of nothing is +0, and a step that gives −0 may be
-    alone in its segment. (Outside of loops, sums of several cotangents follow the graph.)"""
-    plain = random_loop(seed, size, None, rlx.f32, several=False)
-    again = random_loop(seed, size, checkpoint, rlx.f32, several=False)
+    alone in its segment."""
+    plain = random_loop(seed, size, None, rlx.f32)
+    again = random_loop(seed, size, checkpoint, rlx.f32)
     feed = feed_of(plain)
     found = compiled(rlx.value_and_grad(again, "loss"), feed)
     for name, want in compiled(rlx.value_and_grad(plain, "loss"), feed).items():

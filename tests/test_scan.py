@@ -308,3 +308,20 @@ def test_call_binds_every_leaf_and_names_what_is_not() -> None:
         rlx.call(sub, x=ones)
     with pytest.raises(rlx.ArgumentError, match="no input, param or state 'z'"):
         rlx.call(sub, x=ones, w=ones, z=ones)
+
+
+@pytest.mark.parametrize("checkpoint", ["sqrt", rlx.every(1), rlx.every(4), rlx.count(2)])
+def test_a_value_handed_in_twice_is_summed_once(checkpoint: Any) -> None:
+    def gradient(kept: Any) -> rlx.Graph:
+        g = rlx.Graph("twice")
+        x, w = g.input("x", (7, 3)), g.param("w", (3,))
+        h, ys = rlx.scan(lambda h, a: (rlx.tanh(h * rlx.exp(w) + a), h * rlx.exp(w) + rlx.sin(w)),
+                         rlx.zeros((3,)), x, checkpoint=kept)
+        g.output("loss", (ys * ys).sum() + h.sum())
+        return rlx.grad(g, of="loss")
+
+    rng = np.random.default_rng(5)
+    arrays = {"x": rng.normal(size=(7, 3)).astype(np.float32),
+              "w": rng.normal(size=3).astype(np.float32)}
+    want = rlx.compile(gradient(None))(**arrays).grad_w
+    assert rlx.compile(gradient(checkpoint))(**arrays).grad_w.tobytes() == want.tobytes()

@@ -12,7 +12,7 @@ from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, project, register, to
 from rlx_py.ir.ops.families import add_all
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.passes.activity import dependents
-from rlx_py.passes.control.region import placeholders
+from rlx_py.passes.control.region import body_graph, over, placeholders
 from rlx_py.passes.control.scan import evaluate_loop, infer, is_steep, loop_node, loop_of
 from rlx_py.passes.control.scan_batch import batch_loop
 from rlx_py.passes.control.scan_program import LOOP_PROGRAM
@@ -29,12 +29,16 @@ class Derivative:
         self.carries, self.xs, self.consts = self.loop.leaves()
         leaves = [*self.carries, *self.xs, *self.consts]
         self.floats = [x for x in leaves if x.dtype.is_float]
-        graph = graph_of(self.loop.body)
-        self.outputs = list(prepared(graph, self.floats, lacks_rule).outputs.values())
+        _, self.first, self.given, self.shared = self.loop.split(node.inputs)
+        written = list(graph_of(self.loop.body).outputs.values())
+        # A value that is handed in twice is one, so that its sum over the steps is one as well.
+        one = dict(zip(self.shared, self.consts, strict=True))
+        merged = over(written, {x: one[v] for x, v in zip(self.consts, self.shared, strict=True)})
+        graph = prepared(body_graph(leaves, merged), self.floats, lacks_rule)
+        self.outputs = list(graph.outputs.values())
         self.outer = chain
         self.chain = ChainRule(chain.singular) if isinstance(chain, ChainRule) else chain
-        _, self.first, self.given, self.shared = self.loop.split(node.inputs)
-        self.values, self.origins = self._values(list(graph.outputs.values()))
+        self.values, self.origins = self._values(written)
 
     def _values(self, written: list[Node]) -> tuple[dict[Node, Node], dict[Node, Node]]:
         """A leaf of the derivative's body for each node of the forward body that is at hand, and
