@@ -209,6 +209,22 @@ def test_loops_in_branches_in_loops_in_loops(tmp_path: Path) -> None:
     assert "test_while.py" in str(exe.profile(**feed))
 
 
+def test_the_first_carry_has_a_gradient_where_no_step_is_taken() -> None:
+    """The body forgets its carry, so that only a loop without steps gives the first one."""
+    g = rlx.Graph("g")
+    x, y, n = g.param("x", (3,), "f64"), g.param("y", (3,), "f64"), g.input("n", (), "i32")
+    last, _ = rlx.while_loop(lambda c: c[1] > 0, lambda c: (y, c[1] - 1), (x, n), max_steps=2)
+    empty, _ = rlx.scan(lambda c, _: (y, None), x, length=0)
+    g.output("loss", ((last + empty) * np.arange(1.0, 4.0)).sum())
+    weights, zero = np.arange(1.0, 4.0), np.zeros(3)
+    for steps in range(3):
+        feed = {"x": zero, "y": zero, "n": np.int32(steps)}
+        found = agree(rlx.grad(g, "loss"), feed)
+        np.testing.assert_array_equal(found["grad_x"], weights if steps else 2 * weights)
+        np.testing.assert_array_equal(found["grad_y"], weights if steps else zero)
+        check_modes(g, feed, ["x", "y"])
+
+
 BAD: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
     ("no bool", rlx.ShapeError, r"cond returns one bool, not f32\[\]",
      lambda: rlx.while_loop(lambda c: c.sum(), lambda c: c, rlx.zeros(2))),

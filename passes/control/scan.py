@@ -53,6 +53,11 @@ class Loop:
         b, c = a + self.carries, a + self.carries + self.xs
         return list(inputs[:a]), list(inputs[a:b]), list(inputs[b:c]), list(inputs[c:])
 
+    @property
+    def may_end_at_once(self) -> bool:
+        """Whether there may be no step."""
+        return self.counted or self.cond != "" or not self.length
+
     def leaves(self) -> tuple[list[Node], list[Node], list[Node]]:
         """The body's leaves for carries, slices and constants."""
         _, carries, xs, consts = self._bodily().split(list(graph_of(self.body).inputs.values()))

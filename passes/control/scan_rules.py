@@ -136,7 +136,9 @@ def _vjp(node: Node, ct: Cotangent, chain: Chain,
     made = d.run(carries, {c: seeds[k] for k, c in leaves.items() if k >= n}, {},
                  [inner[x] for x in slices], reverse=not d.loop.reverse)
     after = dict(zip(carries, made, strict=False))
-    own = {d.carries[k]: after[c] for k, c in leaves.items() if k < n and d.carries[k] in inner}
+    # After no step at all the cotangent of a carry is still what it was.
+    own = {d.carries[k]: after[c] for k, c in leaves.items()
+           if k < n and (d.carries[k] in inner or d.loop.may_end_at_once)}
     own |= dict(zip(slices, made[len(carries):], strict=True))
     results = {x: add_all([before[x], own.get(x)]) for x in before}
     results |= {x: after[totals[x]] for x in fixed if x in inner}
