@@ -3,13 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test fuzz bench lint clean
 
 demo: $(SETUP)
 	$(BIN)/python examples/train_digits.py
 
 test: $(SETUP)
 	$(BIN)/python -m pytest -n 2 tests
+
+# Random programs for SECONDS, from SEED, or on from where the last run ended.
+SECONDS ?= 60
+fuzz: $(SETUP)
+	cd tests && ../$(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 bench: $(SETUP)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m benchmarks
