@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: demo test fuzz bench lint clean
+.PHONY: demo test fuzz sweep bench lint clean
 
 demo: $(SETUP)
 	$(BIN)/python examples/train_digits.py
@@ -15,6 +15,10 @@ test: $(SETUP)
 SECONDS ?= 60
 fuzz: $(SETUP)
 	cd tests && ../$(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+# Every sample in every element type: between others that fuse with it, and beside forbidden memory.
+sweep: $(SETUP)
+	SWEEP=whole $(BIN)/python -m pytest -n 2 tests/test_sweep_surrounded.py tests/test_sweep_guarded.py
 
 bench: $(SETUP)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m benchmarks

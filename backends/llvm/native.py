@@ -30,7 +30,7 @@ class NativeStep:
         self.name, self.arena_bytes, self.threads = name, arena_bytes, threads
         self.parallel_for = parallel_for
         self.count = len(inputs) + len(written)
-        self._entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
+        self.entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
         self._inputs, self._keep = inputs, keep
         self._out = [(len(inputs) + n, name) for n, (name, in_place) in enumerate(written)
                      if not in_place]
@@ -54,7 +54,7 @@ class NativeStep:
                 slots[n] = address_of(array)
         for n, name in self._out:
             slots[n] = address_of(out[name])
-        status = self._entry(call.address)
+        status = self.entry(call.address)
         with self._lock:
             self._free.append(call)
         if status:
