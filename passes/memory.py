@@ -1,13 +1,12 @@
-"""Where buffers live: lifetimes, then offsets in one arena, and an independent check of both."""
+"""Where buffers live: lifetimes, then offsets in one arena. `plan_check` judges the result."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rlx_py.ir.copying import walk
-from rlx_py.ir.errors import VerifyError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import (
     Alloc,
@@ -23,7 +22,7 @@ from rlx_py.ir.kernel import (
     Store,
     Tile,
 )
-from rlx_py.ir.regions import Branch, Loop
+from rlx_py.ir.regions import Item, Loop, items, part
 
 ALIGNMENT = 64
 
@@ -33,7 +32,8 @@ def plan_memory(program: Program) -> Program:
 
     A buffer written where another is read for the last time, element by element, takes its place.
     """
-    spans = lifetimes(program)
+    timeline = _Timeline(program)
+    spans = timeline.spans()
     heap = _Heap()
     offsets: dict[Buffer, int] = {}
     starting: dict[int, list[Buffer]] = {}
@@ -43,7 +43,7 @@ def plan_memory(program: Program) -> Program:
         ending.setdefault(last, []).append(buffer)
     for step in sorted({*starting, *ending}):
         dying = ending.get(step, [])
-        kernel = _kernel_at(program, step)
+        kernel = timeline.kernels.get(step)
         taken: set[Buffer] = set()
         for buffer in starting.get(step, []):
             heir = None if kernel is None else next(
@@ -69,50 +69,67 @@ def plan_memory(program: Program) -> Program:
     return replace(program, offsets=offsets, arena=heap.top, scratch=scratch)
 
 
-def lifetimes(program: Program) -> dict[Buffer, tuple[int, int]]:
-    """The first and last step at which each ARENA buffer is in use.
+class _Timeline:
+    """The steps of a program in order, and those at which each ARENA buffer is in use.
 
-    Kernel k runs at step 2k + 1, and a region of kernels a … b − 1 begins at step 2a and ends at
-    2b. What is used both inside and outside of a loop is in use during all of it; what is used
-    inside alone is written anew at each of the loop's steps.
+    A kernel, the condition of a branch, the beginning of a loop, its test and its end are a step
+    each, so that what a loop needs at once is apart from what its first kernel or region needs.
     """
-    uses: dict[Buffer, set[int]] = {}
-    owner = {b: s.of for r in program.regions if isinstance(r, Loop) for b, s in r.slices.items()}
 
-    def use(buffer: Buffer | None, step: int) -> None:
-        while buffer in owner:
-            buffer = owner[buffer]
-        if buffer is not None and buffer.scope is Scope.ARENA:
-            uses.setdefault(buffer, set()).add(step)
+    def __init__(self, program: Program) -> None:
+        self.program, self.now = program, 0
+        self.kernels: dict[int, Kernel] = {}
+        self.loops: list[tuple[int, int]] = []
+        self.uses: dict[Buffer, set[int]] = {}
+        self.owner = {b: s.of for r in program.regions if isinstance(r, Loop)
+                      for b, s in r.slices.items()}
+        self._visit(items(program))
 
-    for k, kernel in enumerate(program.kernels):
-        for buffer in _buffers(kernel.body):
-            use(buffer, 2 * k + 1)
-    for region in program.regions:
-        if isinstance(region, Branch):
-            use(region.condition, 2 * region.first)
-        else:
-            # A stack without elements has kernels that neither read nor write it.
-            for place in region.slices.values():
-                use(place.of, 2 * region.first)
-            use(region.count, 2 * region.first)
-            use(region.condition, 2 * region.test)
-            use(region.taken, 2 * region.last)
-    loops = [(2 * r.first, 2 * r.last) for r in program.regions if isinstance(r, Loop)]
-    return {buffer: _span(steps, loops) for buffer, steps in uses.items()}
+    def spans(self) -> dict[Buffer, tuple[int, int]]:
+        """The first and last step at which each buffer is in use.
 
+        What is used both inside and outside of a loop is in use during all of it; what is used
+        inside alone is written anew at each of the loop's steps.
+        """
+        return {buffer: self._span(steps) for buffer, steps in self.uses.items()}
 
-def _span(steps: set[int], loops: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    first, last = min(steps), max(steps)
-    for start, stop in loops:
-        inside = [s for s in steps if start < s < stop]
-        if inside and (len(inside) < len(steps)):
-            first, last = min(first, start), max(last, stop)
-    return first, last
+    def _span(self, steps: set[int]) -> tuple[int, int]:
+        first, last = min(steps), max(steps)
+        for start, stop in self.loops:
+            inside = sum(start < s < stop for s in steps)
+            if 0 < inside < len(steps):
+                first, last = min(first, start), max(last, stop)
+        return first, last
 
+    def _visit(self, found: Sequence[Item]) -> None:
+        for item in found:
+            if isinstance(item, int):
+                kernel = self.program.kernels[item]
+                self._step(*_buffers(kernel.body))
+                self.kernels[self.now] = kernel
+            elif isinstance(item[0], Loop):
+                self._loop(item[0], item[1])
+            else:
+                self._step(item[0].condition)
+                self._visit(item[1])
 
-def _kernel_at(program: Program, step: int) -> Kernel | None:
-    return program.kernels[step // 2] if step % 2 else None
+    def _loop(self, loop: Loop, inside: Sequence[Item]) -> None:
+        # A stack without elements has kernels that neither read nor write it.
+        self._step(loop.count, *(place.of for place in loop.slices.values()))
+        start = self.now
+        self._visit(part(inside, loop.first, loop.test))
+        self._step(loop.condition)
+        self._visit(part(inside, loop.test, loop.last))
+        self._step(loop.taken)
+        self.loops.append((start, self.now))
+
+    def _step(self, *used: Buffer | None) -> None:
+        self.now += 1
+        for buffer in used:
+            while buffer in self.owner:
+                buffer = self.owner[buffer]
+            if buffer is not None and buffer.scope is Scope.ARENA:
+                self.uses.setdefault(buffer, set()).add(self.now)
 
 
 def _aligned(size: int) -> int:
@@ -194,44 +211,3 @@ class _Heap:
             offset, before = self.holes.pop(at - 1)
             size += before
         insort(self.holes, (offset, size))
-
-
-def check_plan(program: Program) -> None:
-    """Raise VerifyError if two buffers that are live at once share a byte.
-
-    It derives lifetimes from the kernels alone. Two buffers may share memory inside one kernel only
-    if the kernel overwrites the one by the other element by element.
-    """
-    missing = [b for k in program.kernels for b in _buffers(k.body)
-               if b.scope in (Scope.ARENA, Scope.TILE) and b not in program.offsets]
-    if missing:
-        raise VerifyError(f"{missing[0]!r} has no place")
-    spans = lifetimes(program)
-    for b, _ in spans.items():
-        if program.offsets[b] % ALIGNMENT or program.offsets[b] + b.nbytes > program.arena:
-            raise VerifyError(f"{b!r} lies outside the arena or is not aligned")
-    by_start = sorted(spans, key=lambda b: spans[b][0])
-    live: list[Buffer] = []
-    for b in by_start:
-        first = spans[b][0]
-        live = [o for o in live if spans[o][1] >= first]
-        for o in live:
-            if _meet(program.offsets[b], b, program.offsets[o], o) and not (
-                spans[o][1] == first and (kernel := _kernel_at(program, first)) is not None
-                and overwrites(kernel, o, b)
-            ):
-                raise VerifyError(f"{b!r} and {o!r} are live at once and overlap")
-        live.append(b)
-    for kernel in program.kernels:
-        tiles = [b for b in dict.fromkeys(_buffers(kernel.body)) if b.scope is Scope.TILE]
-        for i, b in enumerate(tiles):
-            if program.offsets[b] + b.nbytes > program.scratch:
-                raise VerifyError(f"{b!r} lies outside the scratch memory of {kernel.name}")
-            for o in tiles[:i]:
-                if _meet(program.offsets[b], b, program.offsets[o], o):
-                    raise VerifyError(f"{b!r} and {o!r} overlap in {kernel.name}")
-
-
-def _meet(a: int, left: Buffer, b: int, right: Buffer) -> bool:
-    return a < b + right.nbytes and b < a + left.nbytes
-

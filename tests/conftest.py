@@ -1,11 +1,33 @@
-"""Random tests draw the same examples in every run; HYPOTHESIS_PROFILE=explore draws new ones."""
+"""Random tests draw the same examples in every run; HYPOTHESIS_PROFILE=explore draws new ones.
+
+The memory plan of every program that a test compiles in its own process is checked.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+
+from rlx_py.backends.llvm import backend
+from rlx_py.ir.kernel import Program
+from rlx_py.passes.memory import plan_memory
+from rlx_py.passes.plan_check import check_plan
 
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _plans_are_checked() -> Iterator[None]:
+    def checked(program: Program) -> Program:
+        planned = plan_memory(program)
+        check_plan(planned)
+        return planned
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "plan_memory", checked)
+        yield

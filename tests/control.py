@@ -13,7 +13,6 @@ from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.interpret import interpret
-from rlx_py.passes.memory import check_plan
 
 Array = np.ndarray[Any, Any]
 Feed = Mapping[str, Any]
@@ -26,8 +25,7 @@ def normal(*shape: int, seed: int = 0, dtype: Any = np.float64) -> Array:
 
 
 def compiled(g: rlx.Graph, feed: Feed, **options: Any) -> dict[str, Array]:
-    """What native code gives, its memory plan checked."""
-    check_plan(program_for(g, host()))
+    """What native code gives."""
     return dict(rlx.compile(g, **{"threads": 1, **options})(**feed))
 
 

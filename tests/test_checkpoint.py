@@ -18,7 +18,7 @@ from rlx_py.ir.node import toposort
 from rlx_py.passes.control import remat
 from rlx_py.passes.control.region import body_graph
 from rlx_py.passes.differentiate import prepared
-from rlx_py.passes.memory import check_plan
+from rlx_py.passes.plan_check import check_plan
 from rlx_py.passes.vjp import lacks_vjp
 
 Array = np.ndarray[Any, Any]

@@ -37,7 +37,8 @@ from rlx_py.passes.contract.target import Limits
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.expand_math import expand_math
 from rlx_py.passes.lower import lower
-from rlx_py.passes.memory import check_plan, plan_memory
+from rlx_py.passes.memory import plan_memory
+from rlx_py.passes.plan_check import check_plan
 from rlx_py.passes.schedule import CpuTarget, schedule
 from tests.products import Array, Case, arrays, build, loaded, port, sizes, wanted
 

@@ -1,4 +1,5 @@
-"""The plan of memory, checked by running it: buffers in one arena give what buffers apart give."""
+"""The plan of memory, checked by running it: buffers in one arena give what buffers apart give.
+And its checker, which must see what a wrong plan does."""
 
 from __future__ import annotations
 
@@ -10,11 +11,16 @@ import numpy as np
 import pytest
 
 import rlx_py as rlx
+from loop_programs import let, literal
 from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
+from rlx_py.ir.index import Index, Var, as_index
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Scope
-from rlx_py.passes.memory import check_plan, plan_memory
+from rlx_py.ir.kernel import Buffer, For, Load, Scope, Stmt, Store
+from rlx_py.passes import memory
+from rlx_py.passes.accesses import fills, replaces
+from rlx_py.passes.memory import plan_memory
+from rlx_py.passes.plan_check import check_plan
 
 Build = Callable[[rlx.Graph], None]
 
@@ -82,3 +88,130 @@ def test_a_plan_that_overlaps_is_seen_by_running_it() -> None:
         check_plan(bad)
     found = interpret(bad, arrays)
     assert any(good[k].tobytes() != found[k].tobytes() for k in good)
+
+
+def masked(g: rlx.Graph) -> None:
+    x = g.input("x", (6,), rlx.f64)
+    f, _ = rlx.scan(lambda s, m: (rlx.cond(m, lambda v: rlx.sin(v) + 2.0, lambda v: v * 3.0, s),
+                                  None), rlx.constant(np.float64(1)), x > 0.0)
+    g.output("loss", f)
+
+
+def held(g: rlx.Graph) -> None:
+    """A condition that every step reads and none writes."""
+    x = g.input("x", (3,), rlx.f64)
+
+    def body(c: Any, _: Any) -> Any:
+        return (c[0], rlx.cond(c[0], rlx.sin, lambda v: v * x, c[1])), None
+
+    (_, y), _ = rlx.scan(body, (x.sum() > 0, x), length=4)
+    g.output("loss", y.sum())
+
+
+@pytest.mark.parametrize("build", [masked, held])
+def test_what_a_loop_reads_first_is_alive_in_all_of_it(build: Build,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    g = rlx.Graph(build.__name__)
+    build(g)
+
+    def short(self: Any, steps: set[int]) -> tuple[int, int]:
+        """The first thing in a loop counts as if it stood before it."""
+        first, last = min(steps), max(steps)
+        for start, stop in self.loops:
+            inside = sum(start + 2 < s < stop for s in steps)
+            if 0 < inside < len(steps):
+                first, last = min(first, start), max(last, stop)
+        return first, last
+
+    monkeypatch.setattr(memory._Timeline, "_span", short)
+    with pytest.raises(rlx.VerifyError, match="writes .* over .*bool.* alive"):
+        check_plan(memory.plan_memory(program_for(g, host())))
+
+
+@pytest.mark.parametrize("build", [mlp, recurrent, segments, swapped, branches, masked, held])
+def test_a_plan_that_the_checker_lets_pass_gives_the_same_bits(build: Build) -> None:
+    """Buffers are put in each other's places at random; most such plans are wrong."""
+    g = rlx.Graph(build.__name__)
+    build(g)
+    graph = rlx.value_and_grad(g, of="loss") if build not in (masked, held) else g
+    program = program_for(graph, host())
+    rng = np.random.default_rng(1)
+    arrays = {k: rng.normal(size=n.shape).astype(n.dtype.numpy) for k, n in graph.leaves.items()}
+    good = interpret(program, arrays)
+    arena = [b for b in program.offsets if b.scope is Scope.ARENA]
+    passed = 0
+    for _ in range(min(60, len(arena) ** 2)):
+        b, other = rng.choice(len(arena), 2)
+        moved = replace(program, arena=program.arena + 4096, offsets={
+            **program.offsets, arena[b]: program.offsets[arena[other]]})
+        try:
+            check_plan(moved)
+        except rlx.VerifyError:
+            continue
+        passed += 1
+        found = interpret(moved, arrays)
+        assert all(good[k].tobytes() == found[k].tobytes() for k in good)
+    assert passed
+
+
+def nest(extents: tuple[int, ...], inner: Callable[[list[Index]], list[Stmt]]) -> tuple[Stmt, ...]:
+    """Statements inside loops."""
+    loops = [Var(f"i{k}", n) for k, n in enumerate(extents)]
+    body: tuple[Stmt, ...] = tuple(inner([as_index(v) for v in loops]))
+    for var in reversed(loops):
+        body = (For(var, body),)
+    return body
+
+
+OLD, NEW = (Buffer(name, rlx.f32, 12, Scope.ARENA) for name in ("old", "new"))
+ONE = literal(1, rlx.f32)
+
+
+def moving(read: Callable[[list[Index]], Index], write: Callable[[list[Index]], Index],
+           late: bool = False) -> tuple[Stmt, ...]:
+    """A kernel that reads `old` and writes `new`; late: in the other order."""
+    def inner(i: list[Index]) -> list[Stmt]:
+        body: list[Stmt] = []
+        value = let(body, Load(OLD, read(i)))
+        store = Store(NEW, write(i), value)
+        return [store, *body] if late else [*body, store]
+
+    return nest((4, 3), inner)
+
+
+def row(i: list[Index]) -> Index:
+    return i[0] * 3 + i[1]
+
+
+@pytest.mark.parametrize(("body", "wanted"), [
+    (moving(row, row), True),
+    (moving(lambda i: i[0] + i[1] * 4, lambda i: i[0] + i[1] * 4), True),
+    (moving(row, row, late=True), False),
+    (moving(row, lambda i: row(i) * -1 + 11), False),  # another place
+    (moving(lambda i: i[0], lambda i: i[0]), False),  # the second step reads what the first wrote
+    (moving(lambda i: i[0] + i[1], lambda i: i[0] + i[1]), False),
+    (moving(lambda i: row(i) // 2, lambda i: row(i) // 2), False),
+    (moving(lambda i: row(i) % 12, lambda i: row(i) % 12), True),
+], ids=str)
+def test_who_may_stand_in_whose_place(body: tuple[Stmt, ...], wanted: bool) -> None:
+    assert replaces(body, OLD, NEW) is wanted
+
+
+def filling(*kernels: Callable[[list[Index]], Index], extents: tuple[int, ...] = (4, 3),
+            guard: Any = None, combine: str | None = None) -> tuple[Stmt, ...]:
+    return tuple(s for k in kernels for s in nest(
+        extents, lambda i, k=k: [Store(NEW, k(i), ONE, combine, guard)]))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("body", "wanted"), [
+    (filling(row), True),
+    (filling(lambda i: i[0] + i[1] * 4), True),
+    (filling(row, guard=literal(True, rlx.bool_)), False),
+    (filling(lambda i: i[0] * 2 + i[1]), False),
+    (filling(lambda i: i[0] * 3 + i[1] * 2, extents=(3, 2)), False),
+    (filling(lambda i: i[0] * 2, lambda i: i[0] * 2 + 1, extents=(6,)), True),  # two halves
+    (filling(lambda i: i[0] * 2, extents=(6,)), False),
+    (filling(row, extents=(4, 0)), False),
+], ids=str)
+def test_what_a_kernel_writes_from_end_to_end(body: tuple[Stmt, ...], wanted: bool) -> None:
+    assert fills(body, NEW) is wanted

@@ -23,8 +23,9 @@ from rlx_py.passes.expand_math import expand_math
 from rlx_py.passes.hoist import hoist_products
 from rlx_py.passes.join import join_loops
 from rlx_py.passes.lower import lower
-from rlx_py.passes.memory import check_plan, plan_memory
+from rlx_py.passes.memory import plan_memory
 from rlx_py.passes.pipeline import report_text, run_steps
+from rlx_py.passes.plan_check import check_plan
 from rlx_py.passes.prune import pruned
 from rlx_py.passes.schedule import CpuTarget, schedule
 from rlx_py.passes.simplify import simplify
