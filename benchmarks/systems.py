@@ -66,7 +66,9 @@ class RlxSession(Session):
 
     def step(self) -> None:
         """Run one whole step; it returns when done."""
-        self._out: Any = self._exe.step(self._state, **self._data.batch)
+        self._out: Any = (
+            self._exe.step(self._state, **self._data.batch) if self._exe.interface.changed
+            else self._exe(**self._data.batch, **self._state.params))
 
     def loss(self) -> float:
         """The loss that the last step returned."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class RLXError(Exception):
     """Base of every error that rlx raises on purpose."""
@@ -37,3 +40,9 @@ class BackendError(RLXError):
 
 class FormatError(RLXError):
     """Text or a file that is damaged, hostile, or of an unknown version."""
+
+
+def nearest(name: object, names: Iterable[str]) -> str:
+    """For messages about an unknown name: the one it is likely meant for, or nothing."""
+    close = get_close_matches(str(name), list(names), 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -101,10 +101,13 @@ class DynamicExecutable(Executable):
             raise ArgumentError(f"{self.interface.name!r}: the size {missing[0]!r} is missing")
         return self.specializations.at(sizes)
 
-    def __call__(self, *, out: Any = None, **arrays: Any) -> Outputs:
+    def __call__(self, /, *args: Any, out: Any = None, discard_updates: Any = False,
+                 **arrays: Any) -> Outputs:
         """Run at the sizes of the arrays. Raises also ShapeError where their shapes contradict each
         other, or leave a size open."""
-        return self._fitting(arrays, self.interface.leaves)(out=out, **arrays)
+        self._check_call(args, discard_updates)
+        return self._fitting(arrays, self.interface.leaves)(
+            out=out, discard_updates=discard_updates, **arrays)
 
     def init(self, params: Mapping[str, Any]) -> State:
         """State to train with. Raises also ShapeError where a state has a size that no param has;
@@ -116,8 +119,9 @@ class DynamicExecutable(Executable):
         return State({k: v.copy() for k, v in values.items()},
                      {k: initial(k, s.init, bound[k]) for k, s in self.graph.states.items()})
 
-    def step(self, state: State, *, out: Any = None, **inputs: Any) -> Outputs:
+    def step(self, state: State, /, *args: Any, out: Any = None, **inputs: Any) -> Outputs:
         """Run once at the sizes of the inputs and the state, updating the state in place."""
+        self._check_step(state, args)
         return self._fitting(inputs, self.interface.inputs, state.params, state.states).step(
             state, out=out, **inputs)
 
@@ -137,7 +141,7 @@ class DynamicExecutable(Executable):
         key = tuple(shapes.items())
         sizes = self._solved.get(key)
         if sizes is None:
-            self._check_names(given, types, self.graph.states)
+            self._check_names(given, types)
             sizes = solve(self._varying, shapes)
             if len(self._solved) >= MOST_SOLVED:
                 self._solved.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,7 +14,7 @@ from rlx_py.backends.llvm.aot import Kind, export_program
 from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import chosen
 from rlx_py.ir.bind import bind, names_of
-from rlx_py.ir.errors import ArgumentError, BackendError, DTypeError, ShapeError
+from rlx_py.ir.errors import ArgumentError, BackendError, DTypeError, ShapeError, nearest
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.interface import Interface, interface_of
 from rlx_py.ir.nonfinite import NonFinite, find_nonfinite
@@ -34,7 +34,8 @@ class Outputs(Mapping[str, Array]):
         try:
             return self._arrays[name]
         except KeyError:
-            raise ArgumentError(f"no output {name!r}; there are {list(self._arrays)}") from None
+            raise ArgumentError(f"no output {name!r}{nearest(name, self._arrays)}; there are "
+                                f"{list(self._arrays)}") from None
 
     def __getattr__(self, name: str) -> Array:
         if name.startswith("__"):
@@ -135,12 +136,17 @@ class CompiledFunction:
         self._defaults, self._changed = interface.defaults, interface.changed
 
     # `out` maps names to arrays; typed Any, else type checkers refuse exe(**arrays).
-    def __call__(self, *, out: Any = None, **arrays: Any) -> Outputs:
-        """Run on arrays by name, states optional (their initial value). Returns fresh outputs, or
-        `out`'s arrays, filled. Nothing given is changed: next values of params and state are lost.
+    def __call__(self, /, *args: Any, out: Any = None, discard_updates: Any = False,
+                 **arrays: Any) -> Outputs:
+        """Run on arrays by name. Returns fresh outputs, or `out`'s arrays, filled. Nothing given is
+        changed.
 
-        Raises ArgumentError (a missing or unknown name), ShapeError, DTypeError before it runs.
+        discard_updates: run a graph with updates or next values too, which are lost; states that
+        have next values may then be left out (their initial value). `step` keeps them. Raises
+        ArgumentError (a missing or unknown name, such a graph without that), ShapeError,
+        DTypeError before it runs.
         """
+        self._check_call(args, discard_updates)
         values = self._own(arrays)
         found = self._allocate(out, values)
         self._runner.run(values, found)
@@ -152,8 +158,12 @@ class CompiledFunction:
         return State({k: v.copy() for k, v in values.items()},
                      {k: v.copy() for k, v in self._defaults.items()})
 
-    def step(self, state: State, *, out: Any = None, **inputs: Any) -> Outputs:
-        """Run once on the inputs by name, updating the state's arrays in place."""
+    def step(self, state: State, /, *args: Any, out: Any = None, **inputs: Any) -> Outputs:
+        """Run once on the inputs by name, updating the state's arrays in place.
+
+        Raises as a call does, and ArgumentError for a graph without updates or next values.
+        """
+        self._check_step(state, args)
         values = self._checked(inputs, self._inputs, {})
         held = state.arrays_for(self)
         for name, value in values.items():
@@ -168,6 +178,30 @@ class CompiledFunction:
         """What one call takes: flops, bytes moved, arena bytes, number of kernels."""
         return self._runner.cost()
 
+    def _check_call(self, args: Sequence[Any], discard_updates: bool) -> None:
+        """Refuse a call where a step is meant, and inputs without names."""
+        called, changed = self.interface, self.interface.changed
+        if args:
+            raise ArgumentError(f"{called.name!r} takes arrays by name: "
+                                f"exe({_blanks(called.leaves)})")
+        if changed and not discard_updates:
+            raise ArgumentError(
+                f"{called.name!r} gives next values of {_some(called)}, which a call would lose: "
+                f"run exe.step(state, …), or exe(…, discard_updates=True)")
+
+    def _check_step(self, state: object, args: Sequence[Any]) -> None:
+        """Refuse a step where a call is meant, what is no state, and inputs without names."""
+        called = self.interface
+        if not called.changed:
+            raise ArgumentError(f"{called.name!r} has no updates or next values, which a step is "
+                                f"for: call exe({_blanks(called.leaves)})")
+        if not isinstance(state, State):
+            raise ArgumentError(f"exe.step takes the state that exe.init(params) makes, not "
+                                f"{state.__class__.__name__}")
+        if args:
+            raise ArgumentError(f"{called.name!r} takes inputs by name: "
+                                f"exe.step(state, {_blanks(called.inputs)})")
+
     def _own(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
         """Checked values of all leaves, those that a run changes copied."""
         values = self._checked(arrays, self._leaves, self._defaults)
@@ -178,7 +212,7 @@ class CompiledFunction:
     def _checked(self, given: Mapping[str, Any], types: Mapping[str, TensorType],
                  defaults: Mapping[str, Array]) -> dict[str, Array]:
         if given.keys() != types.keys():
-            self._check_names(given, types, defaults)
+            self._check_names(given, types)
         values = {name: as_array(name, value, types[name]) for name, value in given.items()}
         if len(values) != len(types):
             for name in types:
@@ -186,16 +220,19 @@ class CompiledFunction:
                     values[name] = defaults[name]
         return values
 
-    def _check_names(self, given: Mapping[str, Any], types: Mapping[str, TensorType],
-                     defaults: Mapping[str, Any]) -> None:
-        """Refuse unknown and missing names."""
+    def _check_names(self, given: Mapping[str, Any], types: Mapping[str, TensorType]) -> None:
+        """Refuse unknown and missing names; states with next values may be missing."""
+        called = self.interface
         for name in given:
             if name not in types:
-                raise ArgumentError(
-                    f"{self.interface.name!r} has no {name!r}; it takes {list(types)}")
+                raise ArgumentError(f"{called.name!r} has no {name!r}{nearest(name, types)}; "
+                                    f"it takes {list(types)}")
         for name in types:
-            if name not in given and name not in defaults:
-                raise ArgumentError(f"{self.interface.name!r}: {name!r} is missing")
+            if name in given or (name in called.states and name in called.changed):
+                continue
+            hint = ("; it is a state: exe(…, **state.states) gives what training or exe.init left"
+                    if name in called.states else "")
+            raise ArgumentError(f"{called.name!r}: {name!r} is missing{hint}")
 
     def _aliases(self, value: Array, held: Mapping[str, Array]) -> bool:
         """Whether an input is memory that the step will change; only views can hide that."""
@@ -228,6 +265,17 @@ class CompiledFunction:
                 raise ArgumentError(f"out[{name!r}] shares memory with {clash!r}")
             found[name] = target
         return found
+
+
+def _blanks(names: Iterable[str]) -> str:
+    """How a call by name is written."""
+    return ", ".join(f"{name}=…" for name in names)
+
+
+def _some(called: Interface) -> str:
+    """The first param or state that changes, and how many more do."""
+    first, *rest = (name for name in called.leaves if name in called.changed)
+    return f"{first!r} and {len(rest)} more" if rest else repr(first)
 
 
 class Executable(CompiledFunction):

@@ -25,7 +25,8 @@ class NestedExecutable(Executable):
         self.graph, self.interface, self.fast_math = inner.graph, inner.interface, inner.fast_math
         self._params = nesting.argument_names(nesting.arguments[0][0])
 
-    def __call__(self, *args: Any, out: Any = None, **arrays: Any) -> Any:
+    def __call__(self, /, *args: Any, out: Any = None, discard_updates: Any = False,
+                 **arrays: Any) -> Any:
         """Run, and return the function's own nesting; of a derived graph, Outputs in which what
         it has for the params is nested as they are (.grad, .hvp), None where there is none.
 
@@ -33,7 +34,7 @@ class NestedExecutable(Executable):
         ArgumentError (another nesting), ShapeError, DTypeError before it runs.
         """
         if not args:
-            return self.inner(out=out, **self._flat(arrays))
+            return self.inner(out=out, discard_updates=discard_updates, **self._flat(arrays))
         roots = list(self.nesting.roots)
         if len(args) > len(roots):
             raise ArgumentError(f"{self.interface.name!r} takes {len(roots)} arguments, "
@@ -42,7 +43,8 @@ class NestedExecutable(Executable):
         twice = [k for k in given if k in arrays]
         if twice:
             raise ArgumentError(f"{self.interface.name!r}: {twice[0]!r} is given twice")
-        found = self.inner(out=out, **self._flat({**given, **arrays}))
+        found = self.inner(out=out, discard_updates=discard_updates,
+                           **self._flat({**given, **arrays}))
         return self._nested(dict(found))
 
     def init(self, params: Any) -> State:
@@ -52,7 +54,7 @@ class NestedExecutable(Executable):
             return self.inner.init(params)
         return self.inner.init(dict(zip(self._params, tree.leaves(params, root), strict=True)))
 
-    def step(self, state: State, *args: Any, out: Any = None, **inputs: Any) -> Outputs:
+    def step(self, state: State, /, *args: Any, out: Any = None, **inputs: Any) -> Outputs:
         """Run once on the inputs, nested or by name, updating the state in place."""
         roots = list(self.nesting.roots)[1:]
         if len(args) > len(roots):

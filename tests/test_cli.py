@@ -102,7 +102,7 @@ def wrong(tmp_path: Path, saved: str) -> Iterator[tuple[list[str], str]]:
     damaged = tmp_path / "damaged.rlx"
     damaged.write_bytes(b"\x08\0\0\0\0\0\0\0nonsense")
     named = rlx.Graph("named")
-    named.output("y", named.input("state", (2,)) + 1.0)
+    named.output("y", named.input("out", (2,)) + 1.0)
     named.save(tmp_path / "named.rlx")
     yield ["show", str(tmp_path / "absent.rlx")], "FileNotFoundError"
     yield ["show", str(tmp_path)], "FileNotFoundError"

@@ -231,7 +231,10 @@ def test_states_and_params_may_have_sizes() -> None:
     g.output("y", (h @ v.T).sum())
     g.update("v", v * 2)
     exe = rlx.compile(g)
-    assert_near({"y": exe(x=rows(4, 3), v=rows(2, 3)).y}, {"y": np.float32(4 * rows(2, 3).sum())})
+    with pytest.raises(rlx.ArgumentError, match=r"exe\.step.*discard_updates=True"):
+        exe(x=rows(4, 3), v=rows(2, 3))
+    found = exe(x=rows(4, 3), v=rows(2, 3), discard_updates=True)
+    assert_near({"y": found.y}, {"y": np.float32(4 * rows(2, 3).sum())})
     with pytest.raises(rlx.ShapeError, match="the size B"):
         exe.init({"v": rows(2, 3)})
     bound = rlx.compile(rlx.bind(g, {"B": 4}))

@@ -1,0 +1,161 @@
+"""Mistakes of users in calls of compiled graphs: the error's type, and the fix by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx_py as rlx
+
+Array = np.ndarray[Any, Any]
+
+
+def model(batch: Any = 4) -> rlx.Graph:
+    """The graph of a regression."""
+    g = rlx.Graph("model")
+    x, y = g.input("x", (batch, 3)), g.input("y", (batch,))
+    g.output("loss", ((x @ g.param("w", (3,)) - y) ** 2).mean())
+    return g
+
+
+def nested() -> rlx.Graph:
+    """The same, traced of a function."""
+    return rlx.trace(lambda p, x, y: {"loss": ((x @ p["w"] - y) ** 2).mean()},
+                     {"w": rlx.spec((3,))}, rlx.spec((4, 3)), rlx.spec((4,)))
+
+
+def step_of(g: rlx.Graph) -> rlx.Graph:
+    return rlx.train_step(g, of="loss", optimizer=rlx.optim.sgd(0.1))
+
+
+W = {"w": np.ones(3, np.float32)}
+BATCH = {"x": np.ones((4, 3), np.float32), "y": np.zeros(4, np.float32)}
+MODELS = {"plain": model, "dynamic": lambda: model(rlx.dim("B")), "nested": nested}
+each_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+each_backend = pytest.mark.parametrize("backend", ["cpu", "reference"])
+
+
+# ---- a step that is called, a call that is stepped ---------------------------------------------
+
+
+@each_model
+@each_backend
+def test_a_step_is_not_called(make: Any, backend: str) -> None:
+    exe: Any = rlx.compile(step_of(make()), backend)
+    with pytest.raises(rlx.ArgumentError, match=r"'w'.*exe\.step\(.*discard_updates=True"):
+        exe(**W, **BATCH)
+    kept = {k: v.copy() for k, v in W.items()}
+    assert exe(**kept, **BATCH, discard_updates=True).loss == 9
+    assert (kept["w"] == 1).all()
+    state = exe.init(W)
+    assert exe.step(state, **BATCH).loss == 9
+    assert exe.step(state, **BATCH).loss < 9
+
+
+@each_model
+@each_backend
+def test_a_graph_without_updates_is_not_stepped(make: Any, backend: str) -> None:
+    exe: Any = rlx.compile(make(), backend)
+    state = exe.init(W)
+    with pytest.raises(rlx.ArgumentError, match=r"no updates.*call exe\(x=…, y=…, w=…\)"):
+        exe.step(state, **BATCH)
+    assert exe(**state.params, **BATCH).loss == 9
+
+
+def test_next_values_of_a_state_alone_are_not_lost_either() -> None:
+    g = rlx.Graph("counter")
+    n = g.state("n", (), rlx.i32)
+    g.next("n", n + 1)
+    g.output("n", n + 0)
+    exe = rlx.compile(g)
+    with pytest.raises(rlx.ArgumentError, match=r"'counter'.*'n'.*discard_updates"):
+        exe()
+    assert exe(discard_updates=True).n == 0
+
+
+def test_a_dropout_mask_is_not_lost() -> None:
+    g = rlx.Graph("drop")
+    g.output("y", rlx.nn.dropout(g.input("x", (4, 3)), key=rlx.random.key_state(g)))
+    with pytest.raises(rlx.ArgumentError, match=r"'key'.*discard_updates"):
+        rlx.compile(g)(x=BATCH["x"])
+
+
+def normalised(training: bool) -> rlx.Graph:
+    g = rlx.Graph("norm")
+    y = rlx.nn.batch_norm_with_state(g, "bn", g.input("x", (4, 3)), training=training)
+    g.output("y", y)
+    g.output("loss", (y * g.param("w", (3,))).mean())
+    return g
+
+
+@each_backend
+def test_batch_norm_is_not_evaluated_without_its_statistics(backend: str) -> None:
+    with pytest.raises(rlx.ArgumentError, match=r"'bn.running_mean'.*discard_updates"):
+        rlx.compile(normalised(True), backend)(**W, x=BATCH["x"])
+    evaluate = rlx.compile(normalised(False), backend)
+    with pytest.raises(rlx.ArgumentError, match=r"'bn.running_mean' is missing.*\*\*state.states"):
+        evaluate(**W, x=BATCH["x"])
+    train = rlx.compile(step_of(normalised(True)), backend)
+    state = train.init(W)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    for _ in range(200):
+        train.step(state, x=x)
+    kept = {k: v for k, v in state.states.items() if k.startswith("bn.")}
+    found = evaluate(**state.params, **kept, x=x)
+    np.testing.assert_allclose(found.y.mean(0), 0, atol=1e-5)
+
+
+@each_model
+def test_a_step_takes_a_state(make: Any) -> None:
+    exe: Any = rlx.compile(step_of(make()))
+    for wrong in ({"w": W["w"]}, None, exe):
+        with pytest.raises(rlx.ArgumentError, match=r"exe\.init\(params\)"):
+            exe.step(wrong, **BATCH)
+
+
+def test_inputs_go_by_name() -> None:
+    for make in (model, MODELS["dynamic"]):
+        exe: Any = rlx.compile(make())
+        with pytest.raises(rlx.ArgumentError, match=r"by name: exe\(x=…, y=…, w=…\)"):
+            exe(BATCH["x"], BATCH["y"], W["w"])
+        train: Any = rlx.compile(step_of(make()))
+        with pytest.raises(rlx.ArgumentError, match=r"by name: exe\.step\(state, x=…, y=…\)"):
+            train.step(train.init(W), BATCH["x"], BATCH["y"])
+
+
+# ---- names -------------------------------------------------------------------------------------
+
+
+@each_model
+def test_wrong_names_are_told_with_the_nearest(make: Any) -> None:
+    exe: Any = rlx.compile(make())
+    with pytest.raises(rlx.ArgumentError, match="'y' is missing"):
+        exe(x=BATCH["x"], **W)
+    with pytest.raises(rlx.ArgumentError, match="no 'label'; it takes"):
+        exe(**BATCH, **W, label=BATCH["y"])
+    train: Any = rlx.compile(step_of(make()))
+    with pytest.raises(rlx.ArgumentError, match="'x' is missing"):
+        train.step(train.init(W), y=BATCH["y"])
+
+
+def test_a_mistyped_name_is_told_with_the_nearest() -> None:
+    g = rlx.Graph("model")
+    g.output("mean", g.input("pixels", (3,)).mean())
+    exe = rlx.compile(g)
+    with pytest.raises(rlx.ArgumentError, match=r"no 'pixel' \(did you mean 'pixels'\?\)"):
+        exe(pixel=W["w"])
+    with pytest.raises(rlx.ArgumentError, match=r"no output 'meen' \(did you mean 'mean'\?\)"):
+        exe(pixels=W["w"])["meen"]
+
+
+def test_inputs_may_have_the_names_of_parameters() -> None:
+    g = rlx.Graph("odd")
+    x = g.input("self", (2,)) + g.input("state", (2,)) * g.param("w", ())
+    g.output("y", x)
+    g.update("w", x.sum())
+    exe, two = rlx.compile(g), np.full(2, 2, np.float32)
+    given: Any = {"self": two, "state": two}
+    assert (exe.step(exe.init({"w": np.float32(3)}), **given).y == 8).all()
+    assert (exe(**given, w=np.float32(4), discard_updates=True).y == 10).all()
