@@ -33,6 +33,11 @@ from rlx_py.passes.simplify import simplify
 
 def program_for(graph: Graph, target: Target, *, fast_math: bool = False) -> Program:
     """The scheduled, planned loops of a graph on a target."""
+    return planned(lowered(graph, fast_math=fast_math), target)
+
+
+def lowered(graph: Graph, *, fast_math: bool = False) -> Program:
+    """The loops of a graph, the same for every target."""
     plain = partial(run_steps, steps=(
         ("simplify", partial(simplify, fast_math=fast_math)),
         ("decompose", decompose),
@@ -48,7 +53,12 @@ def program_for(graph: Graph, target: Target, *, fast_math: bool = False) -> Pro
         ))
         return first if loops is first else plain(loops)  # most graphs have none
 
-    scheduled = once_each(lower(primitive(graph), primitive), partial(run_steps, steps=(
+    return lower(primitive(graph), primitive)
+
+
+def planned(program: Program, target: Target) -> Program:
+    """The loops scheduled for a target, with the places of their buffers."""
+    scheduled = once_each(program, partial(run_steps, steps=(
         ("schedule", partial(schedule, target=CpuTarget(target.vector_bytes))),
         ("expand_contract", partial(expand_contract, target=tile_target(target))),
         ("expand_math", expand_math),

@@ -93,19 +93,22 @@ def oriented(c: Contract, dtype: DType, target: TileTarget) -> Plan:
     lanes, limits = target.lanes(dtype), target.limits
     batch, m, n, k = map(size, (c.batch, c.m, c.n, c.k))
     work = batch * k * target.cycles(m, n, dtype)
-    a, m_from, a_from = _side(c.a, dtype, c.m, c.k, 2 * lanes, lanes, unit=False)
-    b, n_from, b_from = _side(c.b, dtype, c.n, c.k, 2 * lanes, lanes, unit=True)
+    parts, meet = _parts(batch * m * n, k, limits), meeting(c)
+    # Parts of k are cut from whole columns of A.
+    a, m_from, a_from = _side(c.a, dtype, c.m, c.k, {*c.m} if parts > 1 else meet, lanes,
+                              unit=False)
+    b, n_from, b_from = _side(c.b, dtype, c.n, c.k, meet, lanes, unit=True)
     is_large = m >= limits.pack_rows and k * n * dtype.itemsize > limits.pack_bytes
     if is_large and _along(b, c.n):
         b = replace(b, use=Use.SHARED, stream=True)
     is_tall = n >= limits.pack_rows and k * m * dtype.itemsize > limits.pack_bytes
     if is_tall and _along(a, c.m):
         a = replace(a, use=Use.SHARED, stream=True)
-    parts = _parts(batch * m * n, k, limits)
+    if parts > 1:  # where they are cut changes the sums, so it is no question of registers
+        a_from, b_from = (_depth_from(x, dtype, c.k) or 0 for x in (c.a, c.b))
     depth = limits.depth_bytes // dtype.itemsize
     k_cut = cut_depth(c.k, max(a_from, b_from), limits.part_depth if parts > 1 else depth)
     parts = ceil(k_cut.full / ceil(k_cut.full / parts))
-    meet = meeting(c)
     is_parallel = work >= limits.thread_cycles and not meet & {*c.batch}
     wanted = ceil(min(limits.blocks, work / limits.block_cycles) / (batch * parts))
     wanted = wanted if is_parallel else 1
@@ -124,18 +127,28 @@ def oriented(c: Contract, dtype: DType, target: TileTarget) -> Plan:
     return Plan(c, dtype, m_cut, n_cut, k_cut, rows, cols, a, b, parts, is_parallel, cycles)
 
 
-def _side(operand: Operand, dtype: DType, p: tuple[Var, ...], k: tuple[Var, ...], least: int,
-          lanes: int, unit: bool) -> tuple[Side, int, int]:
-    """An operand, and the first variables of p and k that a block may cover without a copy."""
-    load = plain_load(operand, dtype)
-    if load is not None:
-        p_from, k_from = _reach(load, p, unit), _reach(load, k, False)
-        if (size(p[p_from:]) >= min(size(p), least) and size(k[k_from:]) >= min(size(k), 64)
-                and p_from < len(p) and k_from < len(k)):
+def _side(operand: Operand, dtype: DType, p: tuple[Var, ...], k: tuple[Var, ...],
+          uncut: set[Var], lanes: int, unit: bool) -> tuple[Side, int, int]:
+    """An operand, and the first variables of p and k that a block may cover without a copy.
+
+    It is read in place only where no block need be cut along a variable of `uncut`.
+    """
+    load, k_from = plain_load(operand, dtype), _depth_from(operand, dtype, k)
+    if load is not None and k_from is not None:
+        p_from = _reach(load, p, unit)
+        if (size(p[p_from:]) >= min(size(p), 2 * lanes) and p_from < len(p)
+                and not uncut & {*p[:p_from]}):
             return Side(operand, load, Use.DIRECT), p_from, k_from
     by_p, by_k = (copy_choice(operand, p, k, way, dtype, lanes)[0] for way in (True, False))
     p_unit = unit or by_p <= by_k
     return Side(operand, load, Use.LOCAL, p_unit), 0, 0
+
+
+def _depth_from(operand: Operand, dtype: DType, k: tuple[Var, ...]) -> int | None:
+    """The first variable of k that a block may cover without a copy, where that pays."""
+    load = plain_load(operand, dtype)
+    first = len(k) if load is None else _reach(load, k, False)
+    return first if first < len(k) and size(k[first:]) >= min(size(k), 64) else None
 
 
 def _along(side: Side, p: tuple[Var, ...]) -> bool:
@@ -230,8 +243,7 @@ def cut_wide(vars: tuple[Var, ...], first: int, widest: int, count: int, unit: i
         enough = min(1.0, cut.size / least)
         return filled * (0.25 + 0.75 * busy) * fits * enough, cut.size
 
-    return max((c for c in _cuts(vars, first, unit) if not meet & {*_across(c)}),
-               key=worth, default=whole(vars))
+    return max((c for c in _cuts(vars, first, unit) if not meet & {*_across(c)}), key=worth)
 
 
 def _across(cut: Cut) -> tuple[Var, ...]:

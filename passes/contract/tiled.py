@@ -231,7 +231,8 @@ class Tiled:
                 sums = Sums(out, ZERO, plan.parts, plan.m.size * self.row)
                 body += self._guarded(m_at, n_at, m, n, self._epilogue(batch, m, n, row, 1, sums))
         work = size(self.c.m) * size(self.c.n) * self.blocks[0] * plan.parts
-        is_parallel = work >= 8 * self.thread_cycles and not meeting(self.c) & {*self.c.m}
+        meet = meeting(self.c) & {*self.c.batch, *self.c.m}
+        is_parallel = work >= 8 * self.thread_cycles and not meet
         return For(var, tuple(body), self._axis(is_parallel))
 
     def _epilogue(self, batch: Index, m: Piece, n: Piece, first: Index, rows: int,
