@@ -29,19 +29,19 @@ class Normalised:
         m = self.b * graph.state(f"{name}.m", param.shape, param.dtype) + (1 - self.b) * grad
         graph.next(f"{name}.m", m)
         direction = m / (rlx.norm(m) + 1e-12)
-        return param - rlx.optim.rate_at(self.lr, step) * direction
+        return param - rlx.optim.rate_at(self.lr, step, param.dtype) * direction
 
 
 @dataclass(frozen=True)
 class InverseRoot:
-    """A schedule is a function of the step (i64 scalar node): peak·min(1, √(warmup/(step + 1)))."""
+    """A schedule is a function of the step (float scalar): peak·min(1, √(warmup/(step + 1)))."""
 
     peak: float
     warmup: int
 
     def __call__(self, step: rlx.Node) -> rlx.Node:
         """The rate at a step."""
-        ratio = self.warmup / (step.astype(rlx.f32) + 1.0)
+        ratio = self.warmup / (step + 1.0)
         return self.peak * rlx.minimum(rlx.sqrt(ratio), 1.0)
 
 

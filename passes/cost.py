@@ -17,6 +17,7 @@ from rlx_py.ir.kernel import (
     Load,
     Local,
     Program,
+    Read,
     Scope,
     Set,
     Stmt,
@@ -43,7 +44,7 @@ def _flops(body: Iterable[Stmt], at: Mapping[Var, Index]) -> int:
         if isinstance(s, Let):
             _learn(known, s, at)
         if isinstance(s, For):
-            if any(isinstance(x, If) for x in walk(s.body)):
+            if _asks_place(s.body):
                 total += sum(_flops(s.body, {**at, s.var: Index(i)}) for i in range(s.var.extent))
             else:
                 total += s.var.extent * _flops(s.body, at)
@@ -55,6 +56,19 @@ def _flops(body: Iterable[Stmt], at: Mapping[Var, Index]) -> int:
                 isinstance(s, Set) and s.combine):
             total += 1
     return total
+
+
+def _asks_place(body: Iterable[Stmt]) -> bool:
+    """Whether there is a condition that loop variables alone decide."""
+    placed: set[Local] = set()
+    for s in walk(body):
+        if isinstance(s, If) and isinstance(s.condition, Read) and s.condition.local in placed:
+            return True
+        if isinstance(s, Let) and (isinstance(s.expr, IndexValue) or (
+                isinstance(s.expr, Apply) and all(
+                    isinstance(a, Const) or a.local in placed for a in s.expr.args))):
+            placed.add(s.local)
+    return False
 
 
 def _learn(known: dict[Local, int], s: Let, at: Mapping[Var, Index]) -> None:

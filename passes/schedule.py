@@ -33,6 +33,7 @@ from rlx_py.ir.kernel import (
 from rlx_py.ir.lanes import varying_locals
 from rlx_py.passes.columns import stream_columns
 from rlx_py.passes.contract.target import THREAD_CYCLES
+from rlx_py.passes.idle_folds import skip_idle_folds
 from rlx_py.passes.partials import split_folds
 from rlx_py.passes.transpose import tile_transposes
 
@@ -71,7 +72,8 @@ def schedule_body(body: tuple[Stmt, ...], target: CpuTarget) -> tuple[Stmt, ...]
     merged = tuple(t for s in body for t in
                    tile_transposes(merge_loops(split_loops(s)), target.vector_bytes))
     lanes = tuple(choose_lanes(s) if isinstance(s, For) else s for s in merged)
-    return split_folds(parallelize(tuple(t for s in lanes for t in stream_columns(s))))
+    streamed = tuple(t for s in lanes for t in stream_columns(s))
+    return skip_idle_folds(split_folds(parallelize(streamed)))
 
 
 # ---- merging -----------------------------------------------------------------------------------

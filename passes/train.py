@@ -11,11 +11,11 @@ from typing import Protocol
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Node
-from rlx_py.ir.ops.compare import AND, EQ, LT
-from rlx_py.ir.ops.elementwise import ABS, ADD, DIV, MIN, MUL, SELECT, SQRT, cast, fill
-from rlx_py.ir.ops.families import add_all
+from rlx_py.ir.ops.compare import AND, EQ, GE, LT
+from rlx_py.ir.ops.elementwise import ABS, ADD, DIV, MUL, SELECT, cast, fill
 from rlx_py.ir.ops.movement import spread
-from rlx_py.ir.ops.reduce import ALL, total
+from rlx_py.ir.ops.reduce import ALL
+from rlx_py.ir.ops.statistics import scaled_root
 from rlx_py.ir.types import DType, f32, f64, i64
 from rlx_py.passes.simplify import simplify
 from rlx_py.passes.vjp import scalar_output, value_and_grad
@@ -157,19 +157,23 @@ def _chosen(condition: Node, then: Node, otherwise: Node) -> Node:
 
 
 def clipped(grads: Mapping[str, Node], most: float) -> dict[str, Node]:
-    """Gradients scaled by min(1, most / (‖all gradients‖ + 1e-6))."""
-    wide: DType = f64 if all(g.dtype is f64 for g in grads.values()) else f32
-    squares = add_all([_sum_of_squares(cast(g, wide)) for g in grads.values()])
-    if squares is None:
-        return dict(grads)
-    length = SQRT(squares)
-    scale = MIN(DIV(fill(length, most), ADD(length, fill(length, CLIP_EPSILON))), fill(length, 1))
-    return {k: cast(MUL(cast(g, wide), spread(scale, g.shape, ())), g.dtype)
-            for k, g in grads.items()}
+    """Gradients scaled by min(1, most / (‖all gradients‖ + 1e-6)), in f64 if one of them is.
 
+    Norms of any size are right, also those that the type does not hold: with a power of two c from
+    `scaled_root` it is (g·c)·(most / (c‖all‖ + c·1e-6)).
+    """
+    wide = f64 if any(g.dtype is f64 for g in grads.values()) else f32
+    root, c = scaled_root([(cast(g, wide), tuple(range(g.rank))) for g in grads.values()])
+    ratio, one = DIV(fill(root, most), ADD(root, MUL(c, fill(c, CLIP_EPSILON)))), fill(root, 1)
+    # Not where it is NaN, which so reaches all gradients, as in PyTorch.
+    is_short = GE(MUL(c, ratio), one)
+    c, ratio = SELECT(is_short, one, c), SELECT(is_short, one, ratio)
 
-def _sum_of_squares(x: Node) -> Node:
-    return total(MUL(x, x), tuple(range(x.rank)))
+    def scaled(g: Node) -> Node:
+        exact = MUL(cast(g, wide), spread(c, g.shape, ()))
+        return cast(MUL(exact, spread(ratio, g.shape, ())), g.dtype)
+
+    return {k: scaled(g) for k, g in grads.items()}
 
 
 def _assigned(graph: Graph, optimizer: Optimizer, frozen: Iterable[str],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.copying import walk
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Alloc, Axis, For, Let, Load, Program, Stmt, Store, Tile
+from rlx_py.ir.kernel import Alloc, Axis, For, If, Let, Load, Program, Stmt, Store, Tile
 from rlx_py.ir.node import Node
 from rlx_py.ir.types import DType
 from rlx_py.passes import partials
@@ -202,3 +203,47 @@ def test_no_sum_depends_on_the_width_of_registers() -> None:
         wide, *narrow = [interpret(schedule(program, CpuTarget(n)), {"x": x})["out"]
                          for n in (64, 32, 16)]
         assert all(same_bits(y, wide) for y in narrow)
+
+
+# ---- sums under a condition ----------------------------------------------------------------------
+
+
+def whole_numbers(shape: tuple[int, ...]) -> Array:
+    """Small integers, whose sums are exact in any order."""
+    return np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32)
+
+
+def _under_condition(axes: int | tuple[int, ...] | None, combine: Function) -> Function:
+    def f(x: Node) -> Node:
+        is_large = rlx.sum(x, axis=axes, keepdims=True) > 0
+        return combine(rlx.where(is_large, x * x, 0.0).sum(axis=axes))
+
+    return f
+
+
+@pytest.mark.parametrize(("name", "shape", "axes", "is_skipped"), [
+    ("rows", (40, 33), 1, True), ("rows of few", (40, 7), 1, False),
+    ("rows of two axes", (9, 5, 33), (1, 2), True), ("all", (37, 41), None, True),
+    ("all of many", (1 << 18,), None, True), ("columns in lanes", (40, 64), 0, False),
+])
+def test_sums_of_zeros_are_skipped(name: str, shape: tuple[int, ...], axes: Any,
+                                   is_skipped: bool) -> None:
+    x = whole_numbers(shape)
+    after = unchanged(graph_of(shape, _under_condition(axes, lambda y: y + 1.0)), x)
+    inside = {id(t) for s in statements(after) if isinstance(s, If) for t in walk(s.body)}
+    assert bool(inside) == is_skipped
+    for s in statements(after):
+        if isinstance(s, For) and s.axis is Axis.VECTOR:
+            assert not any(isinstance(t, If) for t in walk(s.body))
+    cost = rlx.compile(graph_of(shape, _under_condition(axes, lambda y: y))).cost()
+    assert cost.flops >= 3 * x.size
+
+
+def test_a_sum_under_a_condition_of_its_own_elements_is_taken() -> None:
+    x = whole_numbers((40, 33))
+    after = unchanged(graph_of((40, 33), lambda x: rlx.where(x > 0, x, 0.0).sum(axis=1)), x)
+    assert not any(isinstance(s, If) for s in statements(after))
+    # What is not 0 elsewhere is added there.
+    after = unchanged(graph_of((40, 33), lambda x: rlx.where(
+        x.sum(axis=1, keepdims=True) > 0, x, 1.0).sum(axis=1)), x)
+    assert not any(isinstance(s, If) for s in statements(after))

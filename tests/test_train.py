@@ -74,9 +74,8 @@ def test_steps_are_those_of_pytorch(name: str, optimizer: Optimizer,
         if clip is not None:
             torch.nn.utils.clip_grad_norm_([w, b], clip)
         other.step()
-    # Rates and bias corrections are computed in f32.
-    np.testing.assert_allclose(found["w"], w.detach().numpy(), rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(found["b"], b.detach().numpy(), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(found["w"], w.detach().numpy(), rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(found["b"], b.detach().numpy(), rtol=1e-13, atol=1e-14)
 
 
 def test_adam_by_hand() -> None:
@@ -93,7 +92,7 @@ def test_adam_by_hand() -> None:
         want -= 0.1 * (m / (1 - 0.5**t)) / sqrt(v / (1 - 0.75**t))
         found = evaluate_all(step, {"x": np.float64(gradient), **values, **states})
         values, states = found.updates, found.states
-        np.testing.assert_allclose(values["w"], want, rtol=1e-6)
+        np.testing.assert_allclose(values["w"], want, rtol=1e-15)
 
 
 def test_outputs_states_and_names() -> None:
@@ -148,6 +147,30 @@ def test_a_step_lowers_the_loss() -> None:
     assert after["loss"] < 0.7 * before
 
 
+def test_a_rate_is_that_of_the_params_type() -> None:
+    g = Graph()
+    g.output("loss", p.add(g.param("w", (), f64), p.astype(g.param("v", (), f32), f64)))
+    values = {"w": np.float64(1), "v": np.float32(1)}
+    found = evaluate_all(train_step(g, "loss", optim.sgd(0.1)), values).updates
+    assert found["w"] == 1 - 0.1
+    assert found["v"] == np.float32(1) - np.float32(0.1)
+    assert evaluate_all(train_step(g, "loss", optim.adamw(0.1, eps=0.0)), values).updates[
+        "w"] == pytest.approx(1 - 0.1 * 0.01 - 0.1, rel=2e-16)
+
+
+def test_a_schedule_of_ones_own_has_the_params_type() -> None:
+    g = Graph()
+    g.output("loss", g.param("w", (), f64) * 1.0)
+    for schedule in (lambda step: 0.1 / (1.0 + step), lambda step: optim.constant(0.2)(step) * 0.5):
+        step = train_step(g, "loss", optim.sgd(schedule))
+        assert evaluate_all(step, {"w": np.float64(1)}).updates["w"] == 1 - 0.1
+    narrow = Graph()
+    narrow.output("loss", narrow.param("w", (), bf16) * 1.0)
+    seen: list[DType] = []
+    train_step(narrow, "loss", optim.sgd(lambda step: seen.append(step.dtype) or step * 0.1))
+    assert seen == [f32]
+
+
 SCHEDULES: list[tuple[Callable[[Node], Node], Callable[[int], float]]] = [
     (optim.constant(0.3), lambda s: 0.3),
     (optim.linear(1.0, 0.2, 10), lambda s: 1 - 0.8 * min(s / 10, 1)),
@@ -163,10 +186,12 @@ SCHEDULES: list[tuple[Callable[[Node], Node], Callable[[int], float]]] = [
 def test_schedules(schedule: Callable[[Node], Node], want: Callable[[int], float]) -> None:
     g = Graph()
     g.output("rate", schedule(g.input("step", (), i64)))
-    assert g.outputs["rate"].dtype is f32
+    g.output("wide", optim.rate_at(schedule, g.leaves["step"], f64))
+    assert g.outputs["rate"].dtype is f32 and g.outputs["wide"].dtype is f64
     for s in (0, 1, 3, 4, 5, 8, 19, 20, 50):
-        found = evaluate(g, {"step": np.int64(s)})["rate"]
-        np.testing.assert_allclose(found, want(s), rtol=1e-5, atol=1e-7)
+        found = evaluate(g, {"step": np.int64(s)})
+        np.testing.assert_allclose(found["rate"], want(s), rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(found["wide"], want(s), rtol=2e-15, atol=1e-16)
 
 
 def test_schedules_refuse_what_has_no_meaning() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 from rlx_py.ir.errors import ShapeError
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.arguments import not_negative, positive
-from rlx_py.ir.ops.compare import EQ, LT
-from rlx_py.ir.ops.elementwise import ABS, DIV, MUL, POW, SELECT, SUB, fill
+from rlx_py.ir.ops.compare import LT
+from rlx_py.ir.ops.elementwise import ABS, DIV, MUL, SELECT, SUB, fill
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.loss import in_one_type
 from rlx_py.ir.ops.operand import as_node, convert
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_SUM, widened
 from rlx_py.ir.ops.shaping import expand_dims
-from rlx_py.ir.ops.statistics import NORM
+from rlx_py.ir.ops.statistics import NORM, powers_root
 from rlx_py.ir.types import normalize_axis, require_float
 
 
@@ -69,8 +69,4 @@ def _length(d: Node, p: float, axis: int) -> Node:
         return REDUCE_MAX(ABS(d), axes=axes)
     if p == 1:
         return REDUCE_SUM(ABS(d), axes=axes)
-    powers = REDUCE_SUM(POW(ABS(d), fill(d, p)), axes=axes)
-    # The distance of equal vectors has no slope, and the root at 0 an infinite one.
-    equal = EQ(powers, fill(powers, 0))
-    root = POW(SELECT(equal, fill(powers, 1), powers), fill(powers, 1 / p))
-    return SELECT(equal, fill(powers, 0), root)
+    return powers_root(d, p, axes)

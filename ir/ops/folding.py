@@ -12,9 +12,9 @@ from typing import Any
 
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import OPERATORS, Node, Op
-from rlx_py.ir.ops.compare import EQ, NE
+from rlx_py.ir.ops.compare import NE
 from rlx_py.ir.ops.cumulative import CUMPROD, CUMSUM
-from rlx_py.ir.ops.elementwise import ABS, DIV, POW, SELECT, cast, fill, fill_root
+from rlx_py.ir.ops.elementwise import ABS, DIV, cast, fill, fill_root
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.operand import as_node, convert
@@ -29,7 +29,7 @@ from rlx_py.ir.ops.reduce import (
     REDUCE_SUM,
     total,
 )
-from rlx_py.ir.ops.statistics import DEVIATION, LOGSUMEXP, NORM, VARIANCE
+from rlx_py.ir.ops.statistics import DEVIATION, LOGSUMEXP, NORM, VARIANCE, powers_root
 from rlx_py.ir.types import as_dtype, bool_, f32, i64, normalize_axes, normalize_axis, u8
 
 Axis = Any  # an int, several, or None
@@ -190,13 +190,7 @@ def _vector_norm(node: Node, ord: Any, axes: tuple[int, ...]) -> Node:
         return total(cast(_truth(node), node.dtype), axes)
     if ord == 1:
         return total(size, axes)
-    sums = total(POW(size, fill(size, ord)), axes)
-    if ord < 0:
-        return POW(sums, fill(sums, 1 / ord))
-    # The root has an infinite slope at 0; there the norm is 0 and its gradient is taken as 0.
-    zero = EQ(sums, fill(sums, 0))
-    root = POW(SELECT(zero, fill(sums, 1), sums), fill(sums, 1 / ord))
-    return SELECT(zero, fill(sums, 0), root)
+    return powers_root(node, ord, axes)
 
 
 @located

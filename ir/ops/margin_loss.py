@@ -15,13 +15,13 @@ from rlx_py.ir.ops.arguments import integer, real, require_shape
 from rlx_py.ir.ops.choice import clip
 from rlx_py.ir.ops.compare import EQ, GT
 from rlx_py.ir.ops.distance import pairwise_distance
-from rlx_py.ir.ops.elementwise import DIV, MAX, RSQRT, SELECT, fill
+from rlx_py.ir.ops.elementwise import ABS, DIV, MAX, RSQRT, SELECT, STOP_GRADIENT, fill
 from rlx_py.ir.ops.folding import mean
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.loss import finished, hits, in_one_type, require_classes
 from rlx_py.ir.ops.movement import filled, spread
 from rlx_py.ir.ops.operand import as_node, convert, together
-from rlx_py.ir.ops.reduce import REDUCE_SUM, widened
+from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_SUM, widened
 from rlx_py.ir.types import require_float
 
 
@@ -121,14 +121,25 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     if not a.rank:
         raise ShapeError(f"{a.type} has no axis of features")
     axes = (a.rank - 1,)
-    # Two roots, because the product of the squares overflows where they do not.
-    scale = [RSQRT(REDUCE_SUM(n * n, axes=axes) + 1e-12) for n in (a, b)]
-    cos = REDUCE_SUM(a * b, axes=axes) * scale[0] * scale[1]
+    u, v = (_unit(n, axes) for n in (a, b))
+    cos = REDUCE_SUM(u * v, axes=axes)
     cos, y = together(cos, convert(as_node(target, cos.dtype), cos.dtype))
     zero, one = fill(cos, 0), fill(cos, 1)
     same = SELECT(EQ(y, one), 1 - cos, zero)
     other = SELECT(EQ(y, fill(y, -1)), _hinge(cos - real("margin", margin)), zero)
     return finished(same + other, None, reduction, dtype)
+
+
+def _unit(x: Node, axes: tuple[int, ...]) -> Node:
+    """x/√(Σx² + 1e-12). Scaled first by the largest above 1, so that no square overflows; the value
+    is that for any scale, so the scale is a constant to derivatives."""
+    if not x.size:
+        return x
+    largest = REDUCE_MAX(ABS(x), axes=axes)
+    s = STOP_GRADIENT(MAX(largest, fill(largest, 1)))
+    scaled = DIV(x, widened(s, x, axes))
+    r = RSQRT(REDUCE_SUM(scaled * scaled, axes=axes) + 1e-12 / s / s)
+    return scaled * widened(r, x, axes)
 
 
 @located

@@ -6,7 +6,7 @@ Formulas: layer norm, Ba, Kiros and Hinton 2016; RMS norm, Zhang and Sennrich 20
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import isfinite, prod
+from math import inf, isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,16 @@ import numpy as np
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, VJPRule
 from rlx_py.ir.ops.arguments import real, require_floats, require_shape
-from rlx_py.ir.ops.elementwise import DIV, RSQRT, fill
+from rlx_py.ir.ops.batching import over_axes
+from rlx_py.ir.ops.compare import LT, NOT
+from rlx_py.ir.ops.elementwise import DIV, RSQRT, SELECT, fill
 from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import spread
 from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
-from rlx_py.ir.ops.reduce import REDUCE_SUM, kept_axes, total, widened
+from rlx_py.ir.ops.reduce import REDUCE_SUM, kept_axes, reduced, total, widened
+from rlx_py.ir.ops.statistics import SCALES, far_squares, over_rows
 from rlx_py.ir.types import TensorType, TupleType, Type, as_shape, normalize_axes, require_float
 
 Axes = tuple[int, ...]
@@ -93,16 +96,71 @@ def spread_mean(x: Node, axes: Axes) -> Node:
     return widened(row_mean(x, axes), x, axes)
 
 
+def _infer_inverse_root(x: TensorType, *, axes: Axes, eps: float) -> Type:
+    return reduced("inverse_root", ("float",), empty=True)(x, axes=axes)
+
+
+@in_compute_type
+def _inverse_root(x: Node, *, axes: Axes, eps: float) -> Node:
+    """By squares of x, where they overflow by those of x times a power of two."""
+    down = SCALES[x.dtype][0]
+    plain = row_mean(x * x, axes)
+    is_far = NOT(LT(plain, fill(plain, inf)))
+    again = row_mean(far_squares(x, is_far, fill(x, down), axes), axes)
+    return SELECT(is_far, RSQRT(again + eps * down * down) * down, RSQRT(plain + eps))
+
+
+def _inverse_root_partial(node: Node) -> Node:
+    """−r³·x/n."""
+    (x,), axes = node.inputs, node.attrs["axes"]
+    count = fill(node, prod(_affine_shape(x.tensor, axes)))
+    return x * widened(node, x, axes) * widened(-node * DIV(node, count), x, axes)
+
+
+INVERSE_ROOT = over_rows("inverse_root", _infer_inverse_root, _inverse_root, _inverse_root_partial)
+
+
 def inverse_root(x: Node, axes: Axes, eps: float) -> Node:
     """1/√(mean x² + eps), spread over the axes."""
-    return widened(RSQRT(row_mean(x * x, axes) + eps), x, axes)
+    return widened(INVERSE_ROOT(x, axes=axes, eps=eps), x, axes)
+
+
+def _infer_standardised(x: TensorType, *, axes: Axes, eps: float) -> Type:
+    _infer_inverse_root(x, axes=axes, eps=eps)
+    return x
+
+
+@in_compute_type
+def _standardised(x: Node, *, axes: Axes, eps: float) -> Node:
+    return x * inverse_root(x, axes, eps)
+
+
+def _tangent(node: Node, t: Node) -> Node:
+    """r(t − xh·mean(t·xh)), xh the node: linear and symmetric in t. Not by the slope of r, which
+    for large x is below every number."""
+    (x,), axes = node.inputs, node.attrs["axes"]
+    return inverse_root(x, **node.attrs) * (t - node * spread_mean(t * node, axes))
+
+
+def _standardised_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    return (_tangent(node, ct),)
+
+
+def _standardised_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    (t,) = tangents
+    return None if t is None else _tangent(node, t)
+
+
+# x/√(mean x² + eps)
+STANDARDISED = composite("standardised", _infer_standardised, _standardised,
+                         vjp=_standardised_vjp, jvp=_standardised_jvp, batch=over_axes)
 
 
 def centred(x: Node, params: Sequence[Node], *, over: Axes, along: Axes, eps: float, weight: bool,
             bias: bool) -> Node:
     """(x − μ)/√(σ² + eps)·w + b: moments over some axes, w and b along some."""
     deviation = x - spread_mean(x, over)
-    return affine(deviation * inverse_root(deviation, over, eps), params, along, weight, bias)
+    return affine(STANDARDISED(deviation, axes=over, eps=eps), params, along, weight, bias)
 
 
 def centred_backward(dy: Node, x: Node, params: Sequence[Node], *, over: Axes, along: Axes,
@@ -118,7 +176,7 @@ def centred_backward(dy: Node, x: Node, params: Sequence[Node], *, over: Axes, a
 def scaled(x: Node, params: Sequence[Node], *, over: Axes, along: Axes, eps: float, weight: bool,
            bias: bool) -> Node:
     """x/√(mean x² + eps)·w + b, as `centred` without the centring."""
-    return affine(x * inverse_root(x, over, eps), params, along, weight, bias)
+    return affine(STANDARDISED(x, axes=over, eps=eps), params, along, weight, bias)
 
 
 def scaled_backward(dy: Node, x: Node, params: Sequence[Node], *, over: Axes, along: Axes,

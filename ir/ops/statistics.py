@@ -7,7 +7,7 @@ from math import inf, prod
 
 from rlx_py.ir.node import Chain, Node, Op, register
 from rlx_py.ir.ops.batching import over_axes
-from rlx_py.ir.ops.compare import EQ, LT
+from rlx_py.ir.ops.compare import AND, EQ, LT, NOT, OR
 from rlx_py.ir.ops.elementwise import (
     ABS,
     ADD,
@@ -15,17 +15,18 @@ from rlx_py.ir.ops.elementwise import (
     EXP,
     LOG,
     MUL,
+    POW,
     SELECT,
     SQRT,
     STOP_GRADIENT,
     SUB,
     fill,
 )
-from rlx_py.ir.ops.families import composite
+from rlx_py.ir.ops.families import add_all, composite
 from rlx_py.ir.ops.movement import reshaped, sliced
 from rlx_py.ir.ops.precision import in_compute_type
-from rlx_py.ir.ops.reduce import REDUCE_MAX, Sizes, kept_axes, reduced, total, widened
-from rlx_py.ir.types import TensorType, Type
+from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_MIN, Sizes, kept_axes, reduced, total, widened
+from rlx_py.ir.types import TensorType, Type, f32, f64
 
 FLOAT = ("float",)
 
@@ -87,8 +88,8 @@ def _variance_partial(node: Node) -> Node:
     return DIV(ADD(d, d), fill(d, max(_count(x, axes) - node.attrs["ddof"], 0)))
 
 
-def _folded(name: str, infer: Callable[..., Type], decompose: Callable[..., Node],
-            partial: Callable[[Node], Node]) -> Op:
+def over_rows(name: str, infer: Callable[..., Type], decompose: Callable[..., Node],
+              partial: Callable[[Node], Node]) -> Op:
     """A composite over axes whose element's partial derivative is `partial(node)`."""
 
     def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
@@ -102,14 +103,46 @@ def _folded(name: str, infer: Callable[..., Type], decompose: Callable[..., Node
     return register(Op(name, infer, None, vjp, jvp, decompose=decompose, batch=over_axes))
 
 
-VARIANCE = _folded("variance", _infer_variance, _variance, _variance_partial)
+VARIANCE = over_rows("variance", _infer_variance, _variance, _variance_partial)
 
 # ---- norm ------------------------------------------------------------------------------------
 
 
+# Of f32 and f64: powers of two that bring the squares of the largest and of the least numbers into
+# range, and the sum of squares below which lost ones count.
+SCALES = {f32: (2.0**-80, 2.0**96, 2.0**-100), f64: (2.0**-600, 2.0**600, 2.0**-900)}
+
+
+def scaled_root(parts: Sequence[tuple[Node, Sizes]]) -> tuple[Node, Node]:
+    """(c·√Σx², c) over axes of each x, summed; c a power of two by which no square is lost.
+
+    Mostly c = 1, and the second sum, of (cx)², is 0 without its loop being run.
+    """
+    plain = _joint_sum([total(MUL(x, x), axes) for x, axes in parts])
+    down, up, least = SCALES[plain.dtype]
+    is_low, is_high = LT(plain, fill(plain, least)), NOT(LT(plain, fill(plain, inf)))
+    is_far = OR(is_low, is_high)
+    c = SELECT(is_far, SELECT(is_low, fill(plain, up), fill(plain, down)), fill(plain, 1))
+    again = _joint_sum([total(far_squares(x, is_far, widened(c, x, axes), axes), axes)
+                        for x, axes in parts])
+    return SQRT(SELECT(is_far, again, plain)), c
+
+
+def _joint_sum(sums: Sequence[Node]) -> Node:
+    found = add_all(sums)
+    assert found is not None
+    return found
+
+
+def far_squares(x: Node, is_far: Node, scale: Node, axes: Sizes) -> Node:
+    """(x·scale)² in rows that are far, else 0."""
+    scaled = MUL(x, scale)
+    return SELECT(widened(is_far, x, axes), MUL(scaled, scaled), fill(x, 0))
+
+
 @in_compute_type
 def _norm(x: Node, *, axes: Sizes) -> Node:
-    return SQRT(total(MUL(x, x), axes))
+    return DIV(*scaled_root([(x, axes)]))
 
 
 def _direction(node: Node) -> Node:
@@ -119,7 +152,29 @@ def _direction(node: Node) -> Node:
     return DIV(x, widened(length, x, node.attrs["axes"]))
 
 
-NORM = _folded("norm", reduced("norm", FLOAT, empty=True), _norm, _direction)
+NORM = over_rows("norm", reduced("norm", FLOAT, empty=True), _norm, _direction)
+
+
+def powers_root(x: Node, p: float, axes: Sizes) -> Node:
+    """(Σ|x|^p)^(1/p), p not 0; 0 with gradient 0 where it is 0, for p < 0 where one x is.
+
+    |x| is scaled by its largest, for p < 0 by its least, so that the powers neither overflow nor
+    vanish. The value is that for any scale, so the scale is a constant to derivatives.
+    """
+    size = ABS(x)
+    if not x.size:
+        sums = total(size, axes)
+        return fill(sums, 0 if p > 0 else inf)
+    extreme = (REDUCE_MAX if p > 0 else REDUCE_MIN)(size, axes=axes) if axes else size
+    zero, one = fill(extreme, 0), fill(extreme, 1)
+    is_zero = EQ(extreme, zero)
+    usable = AND(NOT(is_zero), LT(extreme, fill(extreme, inf)))
+    scale = STOP_GRADIENT(SELECT(usable, extreme, one))
+    sums = total(POW(DIV(size, widened(scale, x, axes)), fill(x, p)), axes)
+    # The root has an infinite slope at 0.
+    root = POW(SELECT(is_zero, one, sums), fill(sums, 1 / p))
+    return SELECT(is_zero, zero, MUL(scale, root))
+
 
 # ---- logsumexp -------------------------------------------------------------------------------
 
@@ -139,4 +194,4 @@ def _softmax(node: Node) -> Node:
     return EXP(SUB(x, widened(safe, x, node.attrs["axes"])))
 
 
-LOGSUMEXP = _folded("logsumexp", reduced("logsumexp", FLOAT, empty=False), _logsumexp, _softmax)
+LOGSUMEXP = over_rows("logsumexp", reduced("logsumexp", FLOAT, empty=False), _logsumexp, _softmax)

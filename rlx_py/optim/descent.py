@@ -1,7 +1,8 @@
 """Optimisers whose update of an element needs that element alone, and a norm at most.
 
 Update formulas are those of PyTorch's torch.optim where it has them: bias correction by 1 − βᵗ, eps
-outside the square root. Moments are kept, and updates computed, in f32 for f16 and bf16 params.
+outside the square root. Rates, constants, moments and updates are in the param's compute type: f64
+for f64, else f32.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rlx_py.ir.node import Node, at, user_location
 from rlx_py.ir.ops import pointwise as p
 from rlx_py.ir.ops.constant import constant as number
 from rlx_py.ir.ops.elementwise import cast
-from rlx_py.ir.types import f32
+from rlx_py.ir.ops.folding import norm
 from rlx_py.optim.schedules import Rate, rate_at
 
 
@@ -53,7 +54,7 @@ class sgd:
             b = self.momentum * old + g
             graph.next(f"{name}.momentum", b)
             g = g + self.momentum * b if self.nesterov else b
-        return cast(w - rate_at(self.lr, step) * g, param.dtype)
+        return cast(w - rate_at(self.lr, step, w.dtype) * g, param.dtype)
 
 
 def momentum(lr: Rate, momentum: float = 0.9, nesterov: bool = False,
@@ -83,7 +84,7 @@ class adam:
         w, g = wide(param), wide(grad)
         if self.weight_decay:
             g = g + self.weight_decay * w
-        rate = rate_at(self.lr, step)
+        rate = rate_at(self.lr, step, w.dtype)
         moved = w - _adam_step(graph, name, param, g, step, rate, (self.b1, self.b2, self.eps))
         return cast(moved, param.dtype)
 
@@ -104,7 +105,8 @@ class adamw:
 
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:
         """The next value of a param; keeps <name>.m and <name>.v."""
-        w, g, rate = wide(param), wide(grad), rate_at(self.lr, step)
+        w, g = wide(param), wide(grad)
+        rate = rate_at(self.lr, step, w.dtype)
         kept = w * (1.0 - rate * self.weight_decay)
         moved = kept - _adam_step(graph, name, param, g, step, rate, (self.b1, self.b2, self.eps))
         return cast(moved, param.dtype)
@@ -128,7 +130,7 @@ class lion:
         w, g, m = wide(param), wide(grad), moment(graph, name, "m", param)
         graph.next(f"{name}.m", self.b2 * m + (1 - self.b2) * g)
         direction = p.sign(self.b1 * m + (1 - self.b1) * g) + self.weight_decay * w
-        return cast(w - rate_at(self.lr, step) * direction, param.dtype)
+        return cast(w - rate_at(self.lr, step, w.dtype) * direction, param.dtype)
 
 
 @dataclass(frozen=True)
@@ -151,12 +153,12 @@ class lamb:
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:
         """The next value of a param; keeps <name>.m and <name>.v."""
         w, settings = wide(param), (self.b1, self.b2, self.eps)
-        one = number(1.0, f32)
+        one = number(1.0, w.dtype)
         u = _adam_step(graph, name, param, wide(grad), step, one, settings) + self.weight_decay * w
-        size, length = p.sqrt((w * w).sum()), p.sqrt((u * u).sum())
+        size, length = norm(w), norm(u)
         apart = p.logical_and(size > 0.0, length > 0.0)
         trust = p.where(apart, size / p.where(apart, length, 1.0), 1.0)
-        return cast(w - rate_at(self.lr, step) * trust * u, param.dtype)
+        return cast(w - rate_at(self.lr, step, w.dtype) * trust * u, param.dtype)
 
 
 def _check_betas(b1: float, b2: float) -> None:
@@ -172,11 +174,11 @@ def _adam_step(graph: Graph, name: str, param: Node, g: Node, step: Node, rate: 
     v = b2 * moment(graph, name, "v", param) + (1 - b2) * (g * g)
     graph.next(f"{name}.m", m)
     graph.next(f"{name}.v", v)
-    t = cast(step, f32) + 1.0
+    t = cast(step, g.dtype) + 1.0
     root = 1.0 / p.sqrt(_one_minus_power(b2, t))
     return (rate / _one_minus_power(b1, t)) * m / (p.sqrt(v) * root + eps)
 
 
 def _one_minus_power(base: float, t: Node) -> Node:
     """1 − baseᵗ, by expm1 because it cancels for a base near 1."""
-    return -p.expm1(t * log(base)) if base else number(1.0, f32)
+    return -p.expm1(t * log(base)) if base else number(1.0, t.dtype)

@@ -1,6 +1,6 @@
 """Optimisers that treat a param as a matrix: a factored second moment, an orthogonal update.
 
-Moments are kept, and updates computed, in f32 for f16 and bf16 params.
+Rates, constants, moments and updates are in the param's compute type: f64 for f64, else f32.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Node, at, user_location
 from rlx_py.ir.ops import pointwise as p
-from rlx_py.ir.ops.elementwise import cast
-from rlx_py.ir.types import f32
+from rlx_py.ir.ops.elementwise import cast, fill_root
+from rlx_py.ir.ops.folding import norm
 from rlx_py.optim.descent import adamw, moment, wide
 from rlx_py.optim.schedules import Rate, positive, rate_at
 from rlx_py.passes.train import Optimizer
 
 
 def _rms(x: Node) -> Node:
-    return p.sqrt((x * x).mean())
+    length = norm(x)
+    return length / fill_root(length, x.size)
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,10 @@ class adafactor:
 
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:
         """The next value of a param; keeps <name>.row and <name>.col, or <name>.v below rank 2."""
-        w, g, rate = wide(param), wide(grad), rate_at(self.lr, step)
+        w, g = wide(param), wide(grad)
+        rate = rate_at(self.lr, step, w.dtype)
         eps = float(np.finfo(w.dtype.numpy).eps) if self.eps is None else self.eps
-        t = cast(step, f32) + 1.0
+        t = cast(step, w.dtype) + 1.0
         keep = -p.expm1(self.decay * p.log(t))  # 1 − t^decay
         squares = g * g
         if g.rank > 1:
@@ -113,7 +115,8 @@ class muon:
         """The next value of a param; keeps <name>.momentum, or what the fallback keeps."""
         if param.rank != 2:
             return self.fallback.update(graph, name, param, grad, step)
-        w, g, rate = wide(param), wide(grad), rate_at(self.lr, step)
+        w, g = wide(param), wide(grad)
+        rate = rate_at(self.lr, step, w.dtype)
         b = self.momentum * moment(graph, name, "momentum", param) + (1 - self.momentum) * g
         graph.next(f"{name}.momentum", b)
         u = self.momentum * b + (1 - self.momentum) * g if self.nesterov else b
@@ -127,7 +130,7 @@ class muon:
         rows, columns = u.shape
         a, b, c = self.coefficients
         x = u.T if rows > columns else u
-        x = x / p.maximum(p.sqrt((x * x).sum()), self.eps)
+        x = x / p.maximum(norm(x), self.eps)
         for _ in range(self.rounds):
             gram = x @ x.T
             x = a * x + (b * gram + c * (gram @ gram)) @ x

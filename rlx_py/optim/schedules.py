@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log, pi
+from math import pi
 
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import Node, at, user_location
 from rlx_py.ir.ops import pointwise as p
 from rlx_py.ir.ops.constant import constant as number
 from rlx_py.ir.ops.elementwise import cast
-from rlx_py.ir.types import f32
+from rlx_py.ir.types import DType, f32
 
 Schedule = Callable[[Node], Node]
+"""From the count of the steps done before, a scalar of the type that the update is computed in, to
+the rate in that type. Those here take an integer count too, and then compute in f32."""
 Rate = float | Schedule
 
 
-def rate_at(rate: Rate, step: Node) -> Node:
-    """The learning rate (f32 scalar) of a number or a schedule at a step (i64 scalar, from 0)."""
+def rate_at(rate: Rate, step: Node, dtype: DType = f32) -> Node:
+    """The learning rate of a number or a schedule at a step (i64 scalar, from 0), a scalar of the
+    type in which the param is updated: `param.dtype.compute`."""
     if isinstance(rate, bool | str) or not (callable(rate) or isinstance(rate, int | float)):
         raise ArgumentError(f"a learning rate is a number or a schedule, not {rate!r}"
                             + at(user_location()))
-    return rate(step) if callable(rate) else number(float(rate), f32)
+    return cast(rate(cast(step, dtype)), dtype) if callable(rate) else number(float(rate), dtype)
+
+
+def _counted(step: Node) -> Node:
+    return step if step.dtype.is_float else cast(step, f32)
 
 
 def positive(**values: float) -> None:
@@ -40,7 +47,7 @@ class constant:
 
     def __call__(self, step: Node) -> Node:
         """The rate."""
-        return number(self.rate, f32)
+        return number(self.rate, _counted(step).dtype)
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class linear:
 
     def __call__(self, step: Node) -> Node:
         """start + (end − start)·min(step/total, 1)."""
-        done = p.minimum(cast(step, f32) / self.total, 1.0)
+        done = p.minimum(_counted(step) / self.total, 1.0)
         return self.start + (self.end - self.start) * done
 
 
@@ -76,10 +83,11 @@ class warmup_cosine:
                                 + at(user_location()))
 
     def __call__(self, step: Node) -> Node:
-        """peak·(step + 1)/warmup, then floor + (peak − floor)·(1 + cos πu)/2 with u from 0 to 1."""
-        s = cast(step, f32)
-        u = p.minimum((s - self.warmup) / (self.total - self.warmup), 1.0)
-        down = self.floor + (self.peak - self.floor) * 0.5 * (1.0 + p.cos(pi * u))
+        """peak·(step + 1)/warmup, then floor + (peak − floor)·(1 + cos π(1 − u))/2 with u from 1 to
+        0, as sin² πu/2, which does not cancel."""
+        s = _counted(step)
+        u = p.maximum(self.total - s, 0.0) / (self.total - self.warmup)
+        down = self.floor + (self.peak - self.floor) * p.square(p.sin(pi / 2 * u))
         if not self.warmup:
             return down
         return p.where(s < self.warmup, (self.peak / self.warmup) * (s + 1.0), down)
@@ -97,8 +105,8 @@ class exponential_decay:
         positive(factor=self.factor, every=self.every)
 
     def __call__(self, step: Node) -> Node:
-        """initial · exp(step · log(factor)/every)."""
-        return self.initial * p.exp(cast(step, f32) * (log(self.factor) / self.every))
+        """initial · factor^(step/every)."""
+        return self.initial * p.power(self.factor, _counted(step) / self.every)
 
 
 @dataclass(frozen=True)
@@ -113,5 +121,5 @@ class step_decay:
         positive(factor=self.factor, every=self.every)
 
     def __call__(self, step: Node) -> Node:
-        """initial · exp(⌊step/every⌋ · log factor)."""
-        return self.initial * p.exp(cast(step // self.every, f32) * log(self.factor))
+        """initial · factor^⌊step/every⌋."""
+        return self.initial * p.power(self.factor, _counted(step // self.every))
