@@ -106,6 +106,58 @@ def test_a_mask_of_keys_and_numbers_keep_what_a_mask_of_bools_keeps() -> None:
         assert_same(masked(same), want)
 
 
+ROW, COLUMN = np.arange(3)[:, None], np.arange(5)
+ORDERS: dict[str, tuple[dict[str, Any], Array]] = {
+    "none": ({}, np.ones((3, 5), bool)),
+    "causal": ({"mask": "causal"}, COLUMN <= ROW + 2),
+    "top_left": ({"mask": "causal", "causal_align": "top_left"}, COLUMN <= ROW),
+    "window": ({"mask": "sliding_window", "window": 2}, (COLUMN <= ROW + 2) & (COLUMN > ROW)),
+}
+KEYS = np.array([[True, True, False, True, True], [False, True, True, False, True]])
+
+
+@pytest.mark.parametrize("attend", [nn.attention, flash])
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("shape", [(3, 5), (1, 5), (5,), (4, 1, 5), (2, 1, 3, 5), (4, 3, 1), ()])
+def test_kinds_of_masks_combine(attend: Build, order: str, shape: tuple[int, ...]) -> None:
+    """As one mask and one bias of the whole shape, in values and all gradients."""
+    options, seen = ORDERS[order]
+    keep = np.random.default_rng(len(shape)).random(shape) > 0.3
+    arrays = {**qkv(), "b": normal(*shape, seed=4)}
+    whole = seen & keep & KEYS[:, None, None]
+
+    def combined(q: Any, k: Any, v: Any, b: Any) -> rlx.Node:
+        return attend(q, k, v, keep, key_mask=KEYS, bias=b, softcap=2.0, **options)
+
+    def written_out(q: Any, k: Any, v: Any, b: Any) -> rlx.Node:
+        bias = rlx.where(np.broadcast_to(whole, (2, 4, 3, 5)), b, -np.inf)
+        return attend(q, k, v, bias, mask="bias", softcap=2.0)
+
+    got = found(combined, arrays)
+    assert_same(got, found(written_out, arrays))
+    assert_same(found(combined, arrays, "cpu"), got)
+
+
+def test_derivatives_of_both_modes_through_combined_masks() -> None:
+    arrays = {**qkv(), "b": normal(3, 1, seed=4)}
+    for attend in (nn.attention, flash):
+        g = rlx.Graph()
+        q, k, v, b = (g.input(name, x.shape, rlx.f64) for name, x in arrays.items())
+        first = COLUMN == 0
+        y = attend(q, k, v, KEEP | first, mask="causal", bias=b, key_mask=KEYS | first)
+        g.output("loss", (y * y).sum())
+        rlx.check_grads(g, arrays, of="loss", wrt=list(arrays), order=2)
+
+
+def test_torch_s_form_takes_a_mask_beside_is_causal() -> None:
+    a = qkv(shared=4)
+    both = on(a, nn.scaled_dot_product_attention, KEEP, is_causal=True)
+    one = on(a, nn.scaled_dot_product_attention, KEEP & (COLUMN <= ROW))
+    np.testing.assert_allclose(value(both), value(one), rtol=1e-12)
+    added = on(a, nn.scaled_dot_product_attention, np.where(KEEP, 0.5, -np.inf), is_causal=True)
+    np.testing.assert_allclose(value(added), value(one), rtol=1e-12)
+
+
 def test_a_window_counts_the_query_itself_and_one_more_for_rlx() -> None:
     i, j = np.arange(6)[:, None], np.arange(6)
 
@@ -241,7 +293,12 @@ Q, K = np.zeros((2, 4, 3, 4)), np.zeros((2, 2, 5, 4))
 WRONG: dict[str, tuple[type[rlx.RLXError], tuple[Any, ...], dict[str, Any]]] = {
     "custom without a mask": (rlx.ArgumentError, (Q, K, K), {"mask": "custom"}),
     "bias without a mask": (rlx.ArgumentError, (Q, K, K), {"mask": "bias"}),
-    "unused mask": (rlx.ArgumentError, (Q, K, K, KEEP[None, None]), {"mask": "causal"}),
+    "numbers beside causal": (rlx.ArgumentError, (Q, K, K, np.ones((3, 5))), {"mask": "causal"}),
+    "numbers without a kind": (rlx.ArgumentError, (Q, K, K, np.ones((3, 5))), {}),
+    "two biases": (rlx.ArgumentError, (Q, K, K, np.ones((3, 5))),
+                   {"mask": "bias", "bias": np.ones((3, 5))}),
+    "keys or queries": (rlx.ShapeError, (Q[:, :, :2], K, K, np.ones((2, 5), bool)), {}),
+    "key mask": (rlx.ShapeError, (Q, K, K), {"key_mask": np.ones((2, 4), bool)}),
     "unknown mask": (rlx.ArgumentError, (Q, K, K), {"mask": "triangle"}),
     "unknown alignment": (rlx.ArgumentError, (Q, K, K), {"mask": "causal", "causal_align": "x"}),
     "no window": (rlx.ArgumentError, (Q, K, K), {"mask": "sliding_window"}),
@@ -254,7 +311,7 @@ WRONG: dict[str, tuple[type[rlx.RLXError], tuple[Any, ...], dict[str, Any]]] = {
                     {"dropout_p": 1.5, "dropout_key": np.zeros(2, np.uint32)}),
     "key": (rlx.DTypeError, (Q, K, K), {"dropout_p": 0.5, "dropout_key": np.zeros(2)}),
     "mask shape": (rlx.ShapeError, (Q, K, K, np.ones((2, 3, 3, 5), bool)), {"mask": "custom"}),
-    "mask of keys": (rlx.ShapeError, (Q, K, K, np.ones((3, 5), bool)), {"mask": "custom"}),
+    "mask of keys": (rlx.ShapeError, (Q, K, K, np.ones((4, 5), bool)), {"mask": "custom"}),
     "head size": (rlx.ShapeError, (Q, K[..., :3], K), {}),
     "lengths": (rlx.ShapeError, (Q, K, K[:, :, :4]), {}),
     "batch": (rlx.ShapeError, (Q, K[:1], K[:1]), {}),
@@ -275,8 +332,6 @@ def test_misuse_is_refused_at_the_users_line(
 
 
 def test_misuse_of_the_torch_form_is_refused() -> None:
-    with pytest.raises(rlx.ArgumentError, match="exclude"):
-        nn.scaled_dot_product_attention(Q, Q, Q, np.ones((3, 3), bool), is_causal=True)
     with pytest.raises(rlx.ArgumentError, match="key"):
         nn.scaled_dot_product_attention(Q, Q, Q, dropout_p=0.1)
     for args in ((Q, K, K), (Q[0, 0, 0], Q, Q), (Q, Q, Q, np.ones((2, 3), bool))):
@@ -397,3 +452,60 @@ def test_misuse_of_rotary_embedding_is_refused() -> None:
             nn.rope(x, cos, sin)
     with pytest.raises(rlx.DTypeError):
         nn.rope(x.astype(int), table.astype(int), table.astype(int))
+
+
+def turned(x: Array, angle: Array) -> Array:
+    """Pairs i, i + n of x[B, H, S, 2n] turned by angle[B, S, n]."""
+    n = angle.shape[-1]
+    z = (x[..., :n] + 1j * x[..., n:]) * np.exp(1j * angle)[:, None]
+    return np.concatenate([z.real, z.imag], -1)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_rotary_embedding_at_positions(backend: str) -> None:
+    x, angle = normal(2, 3, 4, 6), normal(9, 3, seed=1)
+    cos, sin = np.cos(angle), np.sin(angle)
+    rows = np.array([[3, 0, 8, 3], [1, 2, 3, 4]])
+    cases: list[tuple[dict[str, Any], Array]] = [
+        ({"offset": 5}, np.tile(np.arange(5, 9), (2, 1))),
+        ({"offset": rlx.constant(np.int32(2))}, np.tile(np.arange(2, 6), (2, 1))),
+        ({"offset": rlx.constant(np.array([0, 5]))}, np.stack([np.arange(4), np.arange(5, 9)])),
+        ({"positions": rows[0]}, np.tile(rows[0], (2, 1))), ({"positions": rows}, rows),
+        ({"positions": rows[1], "offset": 2}, np.tile(rows[1] + 2, (2, 1))),
+        ({"positions": rlx.constant(rows), "offset": rlx.constant(np.array([0, 4]))},
+         rows + [[0], [4]]),
+    ]
+    for options, where in cases:
+        def build(x: Any, c: Any, s: Any, options: Any = options) -> rlx.Node:
+            return nn.rope(x, c, s, **options)
+
+        arrays = {"x": x, "c": cos, "s": sin}
+        got = found(build, arrays, backend)
+        np.testing.assert_allclose(got["y"], turned(x, angle[where]), rtol=1e-12, atol=1e-13)
+        g = rlx.Graph()
+        y = build(**{k: g.input(k, a.shape, a.dtype) for k, a in arrays.items()})
+        g.output("loss", (y * y * normal(*y.shape)).sum())
+        rlx.check_grads(g, arrays, of="loss", wrt=list(arrays), order=2)
+
+
+def test_rotary_embedding_step_by_step_is_that_of_the_whole() -> None:
+    """As a decoder with a cache runs it, heads side by side."""
+    x, angle = normal(1, 5, 12), normal(5, 3)
+    cos, sin = np.cos(angle), np.sin(angle)
+    whole = value(nn.rope(x, cos, sin, head_dim=6))
+    for t in range(5):
+        one = nn.rope(x[:, t:t + 1], cos, sin, head_dim=6, offset=rlx.constant(np.int32(t)))
+        np.testing.assert_allclose(value(one), whole[:, t:t + 1], rtol=1e-12, atol=1e-14)
+
+
+def test_positions_outside_the_table_are_refused_where_they_are_known() -> None:
+    x, table = np.zeros((2, 5, 6)), np.zeros((7, 2))
+    wrong: list[tuple[type[rlx.RLXError], dict[str, Any]]] = [
+        (rlx.ShapeError, {"offset": 3}), (rlx.ShapeError, {"offset": -1}),
+        (rlx.ShapeError, {"positions": np.arange(3, 8)}), (rlx.ShapeError, {"positions": [0, 1]}),
+        (rlx.DTypeError, {"positions": np.ones(5)}), (rlx.ShapeError, {"positions": [-1] * 5})]
+    for error, options in wrong:
+        with pytest.raises(error, match="test_attention"):
+            nn.rope(x, table, table, **options)
+    with pytest.raises(rlx.ShapeError):
+        nn.rope(np.zeros((5, 6)), np.zeros((5, 5, 2)), np.zeros((5, 5, 2)))

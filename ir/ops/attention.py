@@ -52,7 +52,8 @@ def _infer_backward(dy: TensorType, y: TensorType, q: TensorType, k: TensorType,
     require_floats("attention_backward", q, dy, y)
     for name, t in (("dy", dy), ("y", y)):
         require_shape(name, t, shape)
-    return TupleType((q, k, v, *(rest[:1] if mask == "bias" else ())))
+    _, bias, _ = scoring.split(rest)
+    return TupleType((q, k, v, *(() if bias is None else (bias,))))
 
 
 def _infer_flash(q: TensorType, k: TensorType, v: TensorType, *rest: TensorType, mask: str,
@@ -78,10 +79,10 @@ def _infer_flash_backward(dy: TensorType, dlse: TensorType, y: TensorType, lse: 
 # ---- what they are made of -------------------------------------------------------------------
 
 
-def _probabilities(q: Node, k: Node, mask: Node | None, scoring: Scoring
+def _probabilities(q: Node, k: Node, rest: Sequence[Node], scoring: Scoring
                    ) -> tuple[Node, Node | None, Node]:
     """P, the slope of the cap, and log Σ exp(s); a row without weight has P = 0 and −∞."""
-    s, slope = scores(q, k, mask, scoring, QUERIES_FIRST)
+    s, slope = scores(q, k, rest, scoring, QUERIES_FIRST)
     if not s.size:  # a maximum of nothing has no value
         return s, slope, filled(-inf, s.tensor.with_shape(s.shape[:4]))
     _, e, sums, shift = shifted_exponentials(s, 4)
@@ -94,8 +95,8 @@ def _probabilities(q: Node, k: Node, mask: Node | None, scoring: Scoring
 @in_compute_type
 def _attention(q: Node, k: Node, v: Node, *rest: Node, **attrs: Any) -> Node:
     scoring = Scoring(**attrs)
-    mask, key = scoring.split(rest)
-    p, _, _ = _probabilities(grouped(q, k.shape[1]), k, mask, scoring)
+    p, _, _ = _probabilities(grouped(q, k.shape[1]), k, rest, scoring)
+    _, _, key = scoring.split(rest)
     return merged(QUERIES_FIRST.over_keys(dropped(p, key, scoring, QUERIES_FIRST), v))
 
 
@@ -104,8 +105,7 @@ def _attention_backward(dy: Node, y: Node, q: Node, k: Node, v: Node, *rest: Nod
                         **attrs: Any) -> tuple[Node, ...]:
     """P is that of the forward pass: equal computations are one."""
     scoring, delta = Scoring(**attrs), REDUCE_SUM(dy * y, axes=(3,))
-    mask, _ = scoring.split(rest)
-    p, slope, _ = _probabilities(grouped(q, k.shape[1]), k, mask, scoring)
+    p, slope, _ = _probabilities(grouped(q, k.shape[1]), k, rest, scoring)
     return _gradients(p, slope, dy, delta, q, k, v, rest, scoring, QUERIES_FIRST)
 
 
@@ -116,23 +116,23 @@ def _gradients(p: Node, slope: Node | None, dy: Node, delta: Node, q: Node, k: N
     Dropout applies alike to dO Vᵀ and to the P of dV. −dS is computed: with δ on the left it comes
     before the product, whose epilogue can take it in.
     """
-    mask, key = scoring.split(rest)
+    _, bias, key = scoring.split(rest)
     dy, delta, q = (grouped(n, k.shape[1]) for n in (dy, delta, q))
     dp = dropped(order.product(dy, v), key, scoring, order)
     negative = p * (order.along_queries(delta, p) - dp)
     dz = (negative if slope is None else negative * slope) * -scoring.scale
     dv = order.over_queries(dropped(p, key, scoring, order), dy)
     found = (merged(order.over_keys(dz, k)), order.over_queries(dz, q), dv)
-    if mask is None or scoring.mask != "bias":
+    if bias is None:
         return found
-    return (*found, NEG(bias_gradient(negative, mask.shape, order)))
+    return (*found, NEG(bias_gradient(negative, bias.shape, order)))
 
 
 def _flash(q: Node, k: Node, v: Node, *rest: Node, **attrs: Any) -> tuple[Node, Node]:
     scoring, dtype = Scoring(**attrs), q.dtype
     q, k, v, *rest_wide = (convert(n, n.dtype.compute) for n in (q, k, v, *rest))
-    mask, key = scoring.split(rest_wide)
-    p, _, lse = _probabilities(grouped(q, k.shape[1]), k, mask, scoring)
+    _, _, key = scoring.split(rest_wide)
+    p, _, lse = _probabilities(grouped(q, k.shape[1]), k, rest_wide, scoring)
     y = QUERIES_FIRST.over_keys(dropped(p, key, scoring, QUERIES_FIRST), v)
     return convert(merged(y), dtype), merged(lse)
 
@@ -146,9 +146,8 @@ def _flash_backward(dy: Node, dlse: Node, y: Node, lse: Node, q: Node, k: Node, 
     be kept for the backward pass.
     """
     scoring, order = Scoring(**attrs), KEYS_FIRST
-    mask, _ = scoring.split(rest)
     delta = REDUCE_SUM(dy * y, axes=(3,)) - dlse
-    s, slope = scores(grouped(q, k.shape[1]), k, mask, scoring, order)
+    s, slope = scores(grouped(q, k.shape[1]), k, rest, scoring, order)
     shift = SELECT(EQ(lse, fill(lse, -inf)), fill(lse, 0), lse)
     p = EXP(s - order.along_queries(grouped(shift, k.shape[1]), s))
     return _gradients(p, slope, dy, delta, q, k, v, rest, scoring, order)
@@ -163,7 +162,9 @@ FLASH_ATTENTION_BACKWARD = composite(
 
 def _for_inputs(node: Node, found: Node) -> Sequence[Node | None]:
     """The gradients of q, k, v and of a bias; a custom mask and a key have none."""
-    return [found[i] if i < len(found) else None for i in range(len(node.inputs))]
+    _, bias, _ = Scoring(**node.attrs).split(node.inputs[3:])
+    return [*(found[i] for i in range(3)),
+            *(found[3] if x is bias else None for x in node.inputs[3:])]
 
 
 def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlx_py.ir.errors import ArgumentError, ShapeError
+import numpy as np
+
+from rlx_py.ir.dim import Size
+from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node
 from rlx_py.ir.ops.arguments import integer, require_floats, require_shape
 from rlx_py.ir.ops.compare import EQ
 from rlx_py.ir.ops.constant import iota
+from rlx_py.ir.ops.creation import arange
 from rlx_py.ir.ops.elementwise import NEG, SELECT, fill
 from rlx_py.ir.ops.families import composite
+from rlx_py.ir.ops.indexing import take
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import CONCAT, REVERSE, reshaped, sliced, spread
-from rlx_py.ir.ops.operand import operands
+from rlx_py.ir.ops.operand import as_node, operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import total
+from rlx_py.ir.ops.shaping import expand_dims
 from rlx_py.ir.types import TensorType, Type, normalize_axis
 
 STYLES = ("neox", "gptj")
@@ -30,12 +36,21 @@ def _infer(x: TensorType, cos: TensorType, sin: TensorType, *, axis: int, style:
         raise ShapeError(f"rope needs an axis of positions and one of features, not {x}")
     if not 0 <= axis < x.rank - 1:
         raise ArgumentError(f"positions cannot lie along axis {axis} of {x}")
-    if cos.rank != 2 or cos.shape[0] != x.shape[axis]:
-        raise ShapeError(f"cos must be [{x.shape[axis]}, n_rot/2], not {cos}")
+    length = x.shape[axis]
+    if cos.rank == 3 and not axis:
+        raise ShapeError(f"tables {cos} for each element of a batch need a batch axis in {x}")
+    lead = (length,) if cos.rank != 3 else (x.shape[0], length)
+    if cos.rank not in (2, 3) or cos.shape[:-1] != lead:
+        raise ShapeError(f"cos must be [{', '.join(map(str, lead))}, n_rot/2], not {cos}")
     require_shape("sin", sin, cos.shape)
-    if 2 * cos.shape[1] > x.shape[-1]:
-        raise ShapeError(f"{cos.shape[1]} pairs do not fit the {x.shape[-1]} features of {x}")
+    if 2 * cos.shape[-1] > x.shape[-1]:
+        raise ShapeError(f"{cos.shape[-1]} pairs do not fit the {x.shape[-1]} features of {x}")
     return x
+
+
+def _table_axes(rank: int, axis: int) -> tuple[int, ...]:
+    """The axes of x along which a table of this rank lies, but for the last of the table."""
+    return (axis,) if rank == 2 else (0, axis)
 
 
 class Pairs:
@@ -83,13 +98,13 @@ class Pairs:
 
 @in_compute_type
 def _rope(x: Node, cos: Node, sin: Node, *, axis: int, style: str) -> Node:
-    return Pairs(x, cos.shape[1], (axis,), style).turned(x, cos, sin)
+    return Pairs(x, cos.shape[-1], _table_axes(cos.rank, axis), style).turned(x, cos, sin)
 
 
 @in_compute_type
-def _table_gradients(dy: Node, x: Node, *, axis: int, style: str, pairs: int
+def _table_gradients(dy: Node, x: Node, *, axis: int, style: str, table: tuple[int, ...]
                      ) -> tuple[Node, Node]:
-    layout = Pairs(x, pairs, (axis,), style)
+    layout = Pairs(x, table[-1], _table_axes(len(table), axis), style)
     ct, p = layout.apart(dy), layout.apart(x)
     return layout.summed(ct * p), layout.summed(ct * layout.crossed(p))
 
@@ -98,7 +113,7 @@ def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
     """Rotation back, by −sin."""
     x, cos, sin = node.inputs
     return (ROPE(ct, cos, NEG(sin), **node.attrs),
-            *_table_gradients(ct, x, pairs=cos.shape[1], **node.attrs))
+            *_table_gradients(ct, x, table=cos.shape, **node.attrs))
 
 
 ROPE = composite("rope", _infer, _rope, vjp=_vjp)
@@ -106,18 +121,27 @@ ROPE = composite("rope", _infer, _rope, vjp=_vjp)
 
 @located
 def rope(input: Any, cos: Any, sin: Any, *, head_dim: int | None = None, n_rot: int | None = None,
-         style: str = "neox", axis: int = -2) -> Node:
+         style: str = "neox", axis: int = -2, positions: Any = None, offset: Any = 0) -> Node:
     """Each pair (a, b) of features at position s turned: (a·cos − b·sin, b·cos + a·sin).
 
     cos, sin: [S, n_rot/2], one entry a pair; S is the length of `axis`. The first n_rot features
     turn, the others are copied: "neox" pairs i with i + n_rot/2, "gptj" 2i with 2i + 1. With
     head_dim the last axis holds heads of that size one after another ([B, S, H·D], axis 1 or −2).
+
+    Tables may be longer, [T, n_rot/2], where the elements along the axis are not positions 0 … S−1:
+    offset (an int, or an integer scalar, [B] for each element of the first axis) is the position of
+    the first; positions, integers [S] or [B, S], are those of all, to which offset is added. One
+    known as the graph is built is checked against T, others are clipped to it.
     Raises ShapeError, DTypeError (not floats), ArgumentError.
     """
     x, c, s = operands(input, cos, sin)
     if c.rank == 2 and n_rot not in (None, 2 * c.shape[1]):
         raise ArgumentError(f"n_rot {n_rot} with tables of {c.shape[1]} pairs")
     place = normalize_axis(axis, x.rank)
+    if positions is not None or isinstance(offset, Node) or offset != 0:
+        if c.rank != 2 or c.shape != s.shape:
+            raise ShapeError(f"tables of positions are [T, n_rot/2], not {c.type} and {s.type}")
+        c, s = (_looked_up(t, x.shape[place], positions, offset) for t in (c, s))
     if head_dim is None:
         return ROPE(x, c, s, axis=place, style=style)
     depth = integer("head_dim", head_dim)
@@ -125,3 +149,28 @@ def rope(input: Any, cos: Any, sin: Any, *, head_dim: int | None = None, n_rot: 
         raise ArgumentError(f"the last axis of {x.type} does not hold heads of {head_dim}")
     heads = reshaped(x, (*x.shape[:-1], x.shape[-1] // depth, depth))
     return reshaped(ROPE(heads, c, s, axis=place, style=style), x.shape)
+
+
+def _looked_up(table: Node, length: Size, positions: Any, offset: Any) -> Node:
+    """The entries of a table for [S], or for [B, S] positions."""
+    if positions is None and isinstance(offset, int):
+        if not 0 <= offset <= table.shape[0] - length:
+            raise ShapeError(f"positions {offset} … {offset + length - 1} are not all in the table "
+                             f"{table.type}")
+        return sliced(table, (offset, 0), (offset + length, table.shape[1]), (1, 1))
+    if not isinstance(positions, Node) and isinstance(offset, int):
+        _check_known(np.asarray(positions) + offset, table)
+    first = as_node(offset)
+    where = arange(length) if positions is None else as_node(positions)
+    if where.rank not in (1, 2) or where.shape[-1] != length or first.rank > 1:
+        raise ShapeError(f"positions are [{length}] or [B, {length}], and the offset [] or [B], "
+                         f"not {where.type} and {first.type}")
+    return take(table, where + (expand_dims(first, -1) if first.rank else first), 0, mode="clip")
+
+
+def _check_known(positions: Any, table: Node) -> None:
+    if positions.dtype.kind not in "iu":
+        raise DTypeError(f"positions are integers, not {positions.dtype}")
+    if positions.size and not (positions.min() >= 0 and positions.max() < table.shape[0]):
+        raise ShapeError(f"positions {positions.min()} … {positions.max()} are not all in the "
+                         f"table {table.type}")

@@ -24,14 +24,22 @@ from rlx_py.ir.ops.reduce import total
 from rlx_py.ir.types import TensorType, require_rank, u32
 
 T = TypeVar("T")
-MASKS = ("none", "causal", "sliding_window", "custom", "bias")
+ORDERS = ("causal", "sliding_window")  # which keys a query may see by their positions
+GIVEN = ("custom", "bias")  # masks that are operands
+MASKS = ("none", *ORDERS, *GIVEN)
+COMBINED = tuple("+".join(kinds) for order in ((), *((o,) for o in ORDERS))
+                 for given in ((), ("custom",), ("bias",), GIVEN) if (kinds := (*order, *given)))
 ALIGNMENTS = ("bottom_right", "top_left")
 BATCH = ((0, 1), (0, 1))
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """The attributes of an attention op: how scores, and the weights of values, are made."""
+    """The attributes of an attention op: how scores, and the weights of values, are made.
+
+    mask: "none", or kinds joined by "+": an order, then "custom", then "bias", as in
+    "causal+custom"; a key counts where all of them let it.
+    """
 
     mask: str
     window: int | None
@@ -42,12 +50,13 @@ class Scoring:
 
     def check(self) -> None:
         """Raise ArgumentError for values that have no meaning."""
-        if self.mask not in MASKS:
-            raise ArgumentError(f"mask {self.mask!r} is not one of {', '.join(MASKS)}")
+        if self.mask != "none" and self.mask not in COMBINED:
+            raise ArgumentError(f"mask {self.mask!r} is not one of {', '.join(MASKS)}, nor several "
+                                "of them in this order joined by '+'")
         if self.causal_align not in ALIGNMENTS:
             raise ArgumentError(
                 f"causal_align {self.causal_align!r} is not one of {', '.join(ALIGNMENTS)}")
-        if (self.window is not None) != (self.mask == "sliding_window"):
+        if (self.window is not None) != self.has("sliding_window"):
             raise ArgumentError("a window belongs to mask='sliding_window', which needs one")
         if self.window is not None and self.window < 1:
             raise ArgumentError(f"a window holds at least 1 key, not {self.window}")
@@ -58,13 +67,25 @@ class Scoring:
         if not 0 <= self.dropout <= 1:
             raise ArgumentError(f"a probability is in 0 … 1, not {self.dropout}")
 
-    def split(self, rest: Sequence[T]) -> tuple[T | None, T | None]:
-        """(mask, key of dropout) among the operands behind q, k and v; None where there is none."""
-        has_mask, has_key = self.mask in ("custom", "bias"), self.dropout > 0
-        if len(rest) != has_mask + has_key:
+    def has(self, kind: str) -> bool:
+        """Whether the mask is of this kind, among others."""
+        return kind in self.mask.split("+")
+
+    @property
+    def ordered(self) -> bool:
+        """Whether positions decide which keys a query may see."""
+        return any(map(self.has, ORDERS))
+
+    def split(self, rest: Sequence[T]) -> tuple[T | None, T | None, T | None]:
+        """(custom mask, bias, key of dropout) among the operands behind q, k and v; None where
+        there is none."""
+        present = (self.has("custom"), self.has("bias"), self.dropout > 0)
+        if len(rest) != sum(present):
             raise ArgumentError(f"mask={self.mask!r} and dropout={self.dropout} take "
-                                f"{has_mask + has_key} further operands, not {len(rest)}")
-        return (rest[0] if has_mask else None), (rest[-1] if has_key else None)
+                                f"{sum(present)} further operands, not {len(rest)}")
+        given = iter(rest)
+        custom, bias, key = (next(given) if there else None for there in present)
+        return custom, bias, key
 
 
 @dataclass(frozen=True)
@@ -122,30 +143,30 @@ def merged(x: Node) -> Node:
     return reshaped(x, (batch, heads * group, *rest))
 
 
-def scores(q: Node, k: Node, mask: Node | None, scoring: Scoring, order: Order
+def scores(q: Node, k: Node, rest: Sequence[Node], scoring: Scoring, order: Order
            ) -> tuple[Node, Node | None]:
-    """Masked scores, and the slope of the cap where there is one.
+    """Masked scores, and the slope of the cap where there is one; rest: the further operands.
 
-    u = scale·⟨q, k⟩; capped c·tanh(u/c), of slope 1 − tanh²(u/c); then + bias, or −∞ where masked.
+    u = scale·⟨q, k⟩; capped c·tanh(u/c), of slope 1 − tanh²(u/c); then + bias, then −∞ where
+    masked.
     """
     s = order.product(q, k)
     if scoring.softcap is None:
-        return _masked(s * scoring.scale, mask, scoring, order), None
+        return _masked(s * scoring.scale, rest, scoring, order), None
     t = TANH(s * (scoring.scale / scoring.softcap))
-    return _masked(t * scoring.softcap, mask, scoring, order), 1 - t * t
+    return _masked(t * scoring.softcap, rest, scoring, order), 1 - t * t
 
 
-def _masked(s: Node, mask: Node | None, scoring: Scoring, order: Order) -> Node:
-    if scoring.mask == "none":
-        return s
-    if mask is None:
-        keep = _kept(s, scoring, order)
-    else:
-        operand = broadcast_to(order.arranged(grouped(mask, s.shape[1])), s.shape)
-        if scoring.mask == "bias":
-            return s + operand
-        keep = operand
-    return SELECT(keep, s, fill(s, -inf))
+def _masked(s: Node, rest: Sequence[Node], scoring: Scoring, order: Order) -> Node:
+    custom, bias = (
+        None if x is None else broadcast_to(order.arranged(grouped(x, s.shape[1])), s.shape)
+        for x in scoring.split(rest)[:2])
+    if bias is not None:
+        s = s + bias
+    if scoring.ordered:
+        seen = _kept(s, scoring, order)
+        custom = seen if custom is None else AND(seen, custom)
+    return s if custom is None else SELECT(custom, s, fill(s, -inf))
 
 
 def _kept(s: Node, scoring: Scoring, order: Order) -> Node:
@@ -188,18 +209,19 @@ def check_operands(op: str, q: TensorType, k: TensorType, v: TensorType,
         raise ShapeError(f"values {v} do not have the batch, heads and length of keys {k}")
     if heads % shared if shared else heads:
         raise ShapeError(f"{heads} query heads are no multiple of {shared} heads of keys")
-    mask, key = scoring.split(rest)
-    if mask is not None:
-        _check_mask(mask, (batch, heads, queries, keys), q, scoring)
+    custom, bias, key = scoring.split(rest)
+    if custom is not None and custom.dtype.kind != "bool":
+        raise DTypeError(f"a custom mask must be bool, not {custom}")
+    if bias is not None:
+        require_floats("bias", q, bias)
+    for m in (custom, bias):
+        if m is not None:
+            _check_mask(m, (batch, heads, queries, keys))
     if key is not None and (key.dtype is not u32 or key.shape != (2,)):
         raise DTypeError(f"a key is u32[2], not {key}")
     return batch, heads, queries, v.shape[3]
 
 
-def _check_mask(m: TensorType, shape: tuple[int, ...], q: TensorType, scoring: Scoring) -> None:
-    if scoring.mask == "custom" and m.dtype.kind != "bool":
-        raise DTypeError(f"a custom mask must be bool, not {m}")
-    if scoring.mask == "bias":
-        require_floats("bias", q, m)
+def _check_mask(m: TensorType, shape: tuple[int, ...]) -> None:
     if m.rank != 4 or any(a not in (1, b) for a, b in zip(m.shape, shape, strict=True)):
         raise ShapeError(f"the mask {m} does not broadcast to the scores {shape}")

@@ -43,6 +43,10 @@ CASES: list[tuple[str, tuple[int, ...], list[Array], dict[str, Any]]] = [
     ("custom_keys", GROUPS, [keep(2, 1, 1, 5)], {"mask": "custom"}),
     ("bias", GROUPS, [reals(2, 4, 3, 5, seed=6)], {"mask": "bias"}),
     ("bias_heads", GROUPS, [BIAS], {"mask": "bias", "softcap": 1.5}),
+    ("causal_custom", GROUPS, [keep(2, 1, 3, 5)], {"mask": "causal+custom"}),
+    ("window_bias", GROUPS, [BIAS], {"mask": "sliding_window+bias", "window": 2}),
+    ("custom_bias_dropout", GROUPS, [keep(1, 4, 3, 5), BIAS, KEY],
+     {"mask": "causal+custom+bias", "dropout": 0.25}),
     ("softcap", PLAIN, [], {"softcap": 0.7, "mask": "causal"}),
     ("dropout", GROUPS, [KEY], {"dropout": 0.4}),
     ("bias_dropout", GROUPS, [BIAS, KEY], {"mask": "bias", "dropout": 0.25}),
@@ -61,7 +65,7 @@ def attention_samples() -> list[Sample]:
         dy, y = (reals(b, h, queries, width, seed=s) for s in (3, 4))
         dlse, lse = (reals(b, h, queries, seed=s) for s in (3, 4))
         # Where a query sees no key LSE is −inf, which has no differences.
-        is_dark = case.startswith(("causal_long_queries", "custom", "no_keys"))
+        is_dark = case.startswith(("causal_long_queries", "causal_custom", "custom", "no_keys"))
         found += [
             sample(OPS["attention"], case, *qkv, *rest, **attrs),
             sample(OPS["attention_backward"], case, dy, y, *qkv, *rest, **attrs),
@@ -98,7 +102,11 @@ def rope_samples() -> list[Sample]:
         for case, x, axis, pairs in (("whole", (2, 3, 5, 6), 2, 3), ("part", (2, 5, 2, 7), 1, 2),
                                      ("matrix", (4, 4), 0, 1), ("none", (3, 4), 0, 0),
                                      ("no_positions", (2, 0, 4), 1, 2)):
-            tables = (reals(x[axis], pairs, seed=s) for s in (1, 2))
+            tables = tuple(reals(x[axis], pairs, seed=s) for s in (1, 2))
+            if case == "whole":
+                by_row = (reals(x[0], x[axis], pairs, seed=s) for s in (3, 4))
+                found.append(sample(OPS["rope"], f"rows_{style}", reals(*x), *by_row, axis=axis,
+                                    style=style))
             found.append(sample(OPS["rope"], f"{case}_{style}", reals(*x), *tables, axis=axis,
                                 style=style))
     return found
