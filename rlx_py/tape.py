@@ -181,9 +181,11 @@ class Tape:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        self._close()
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End the recording before its `with` does; what was recorded stays, and `backward` takes
+        it. Nothing changes where it does not record."""
         if self._phase is _Phase.OPEN:
             self._phase = _Phase.CLOSED
             self._live.remove(self)
@@ -299,7 +301,7 @@ class Tape:
         if any(t is not self for t in _LIVE.tapes):
             raise ArgumentError("backward: another tape is live on this thread"
                                 + at(user_location()))
-        self._close()
+        self.close()
         if self._phase is _Phase.CONSUMED:
             raise ArgumentError("backward: this tape has been consumed; record another"
                                 + at(user_location()))

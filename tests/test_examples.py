@@ -56,6 +56,7 @@ PRINTS = {
     "save_load.py": ['graph "scaled"', "same bits"],
     "scan_rnn.py": ["step 1000: loss 0.0", "checkpoint=None", 'checkpoint="sqrt"'],
     "second_order.py": ["worst relative error"],
+    "streaming.py": ["last states", "of the whole sequence", "as causal attention: True"],
     "tape.py": ["rounds taken: [0, 2, 3, 4]", "compiled agrees: True", "refused: backward takes"],
     "trace_nested.py": ["layers.0.w", "(1, 32)"],
     "train_digits.py": ["mlp: mean test accuracy 0.", "cnn: mean test accuracy 0.", "us a step"],

@@ -501,3 +501,20 @@ def test_loops_and_branches_are_recorded_as_single_operations() -> None:
     found = rlx.evaluate(rlx.value_and_grad(g, of="loss"), {"p": p.value})
     assert np.isfinite(loss.item()) and loss.item() == found["loss"]
     np.testing.assert_allclose(p.grad, found["grad_p"], rtol=1e-12)
+
+
+def test_a_tape_closed_inside_its_block_records_no_more_and_goes_backward() -> None:
+    w = rlx.Parameter(np.array(3.0))
+    with rlx.Tape() as tape:
+        y = rlx.square(w)
+        tape.close()
+        tape.close()
+        later = rlx.square(w)
+    assert not hasattr(later, "tape") and y.item() == 9.0
+    tape.backward(y)
+    assert w.grad == 6.0
+    with rlx.Tape() as outer, rlx.Tape() as inner:
+        inner.close()
+        z = w * 2.0  # recorded by the outer one
+    outer.backward(z)
+    assert w.grad == 8.0

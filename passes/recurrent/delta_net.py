@@ -18,13 +18,13 @@ from rlx_py.ir.ops.elementwise import EXP
 from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled, reshaped, spread
-from rlx_py.ir.ops.operand import operands
+from rlx_py.ir.ops.operand import convert, operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.types import TensorType, TupleType, Type
 from rlx_py.passes.control.loops import scan
 from rlx_py.passes.recurrent.outer_states import swapped
-from rlx_py.passes.recurrent.ssm import check_groups
+from rlx_py.passes.recurrent.ssm import check_groups, state_of
 
 
 def _check(name: str, q: TensorType, k: TensorType, v: TensorType, g: TensorType, beta: TensorType,
@@ -72,8 +72,9 @@ class _Steps:
         """[B, L, heads, …] time first, heads by group."""
         return reshaped(swapped(x), (*self.lead, *x.shape[3:]))
 
-    def read(self) -> tuple[Node, Node, Node]:
-        """S_t q_t, α S_{t−1} and v_t − α S_{t−1} k_t of each step; the scan of both passes."""
+    def read(self, first: Node | None = None) -> tuple[Node, Node, Node, Node]:
+        """S_t q_t, α S_{t−1} and v_t − α S_{t−1} k_t of each step, and S after the last; the scan
+        of both passes. first: S before the first step, 0 without one."""
         state = (*self.lead[1:], self.v.shape[-1], self.k.shape[-1])
 
         def body(s: Node, step: tuple[Node, ...]) -> tuple[Node, tuple[Node, Node, Node]]:
@@ -83,10 +84,11 @@ class _Steps:
             s = kept + _outer(error * _wide(beta, error), k)
             return s, (einsum("bghvk,bgk->bghv", s, q), kept, error)
 
-        first = filled(0, self.v.tensor.with_shape(state))
-        _, found = scan(body, first, (self.q, self.k, self.v, self.g, self.beta))
+        if first is None:
+            first = filled(0, self.v.tensor.with_shape(state))
+        last, found = scan(body, first, (self.q, self.k, self.v, self.g, self.beta))
         y, kept, error = found
-        return y, kept, error
+        return y, kept, error, last
 
 
 def _wide(x: Node, like: Node) -> Node:
@@ -101,8 +103,13 @@ def _outer(x: Node, k: Node) -> Node:
 
 @in_compute_type
 def _decompose(q: Node, k: Node, v: Node, g: Node, beta: Node, *, scale: float) -> Node:
-    y, _, _ = _Steps(q, k, v, g, beta).read()
-    return swapped(reshaped(y, (v.shape[1], v.shape[0], *v.shape[2:]))) * scale
+    y, *_ = _Steps(q, k, v, g, beta).read()
+    return _by_rows(y, v) * scale
+
+
+def _by_rows(n: Node, like: Node) -> Node:
+    """Time first, as one of the op's operands."""
+    return swapped(reshaped(n, (like.shape[1], like.shape[0], *like.shape[2:])))
 
 
 @in_compute_type
@@ -114,7 +121,7 @@ def _decompose_backward(dy: Node, q: Node, k: Node, v: Node, g: Node, beta: Node
     dg = ⟨dP, P⟩; Λ ← α dP. All dy times the scale.
     """
     s = _Steps(q, k, v, g, beta)
-    _, kept, error = s.read()
+    _, kept, error, _ = s.read()
 
     def body(later: Node, step: tuple[Node, ...]) -> Any:
         dy, q, k, g, beta, kept, error = step
@@ -134,8 +141,7 @@ def _decompose_backward(dy: Node, q: Node, k: Node, v: Node, g: Node, beta: Node
     first = filled(0, kept.tensor.with_shape(kept.shape[1:]))
     steps = (s.by_group(dy) * scale, s.q, s.k, s.g, s.beta, kept, error)
     _, found = scan(body, first, steps, reverse=True)
-    return tuple(swapped(reshaped(n, (x.shape[1], x.shape[0], *x.shape[2:])))
-                 for n, x in zip(found, (q, k, v, g, beta), strict=True))
+    return tuple(_by_rows(n, x) for n, x in zip(found, (q, k, v, g, beta), strict=True))
 
 
 GATED_DELTA_NET_BACKWARD = composite("gated_delta_net_backward", _infer_backward,
@@ -151,15 +157,31 @@ GATED_DELTA_NET = composite("gated_delta_net", _infer, _decompose, vjp=_vjp,
 
 
 @located
-def gated_delta_net(q: Any, k: Any, v: Any, g: Any, beta: Any, scale: float | None = None) -> Node:
+def gated_delta_net(q: Any, k: Any, v: Any, g: Any, beta: Any, scale: float | None = None, *,
+                    state: Any = None, return_state: bool = False) -> Any:
     """The gated delta rule (Yang et al. 2024): y_t = scale·S_t q_t, where
-    S_t = α_t S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ, α_t = exp(g_t), S_{−1} = 0, for each head.
+    S_t = α_t S_{t−1}(I − β_t k_t k_tᵀ) + β_t v_t k_tᵀ, α_t = exp(g_t), S_{−1} = state, 0 without
+    one, for each head.
 
     q, k [B, L, G, K]; v[B, L, H, V], head h using q and k of group h // (H/G); g (the logarithm of
-    the decay) and beta [B, L, H]. scale None is 1/√K. L may be 0. f16 and bf16 compute in f32.
-    Raises ShapeError, DTypeError (not floats), ArgumentError (scale).
+    the decay) and beta [B, L, H]; state[B, H, V, K]. scale None is 1/√K. return_state gives (y, S
+    after the last step), of f32 for f16 and bf16, which compute in it. L may be 0. Raises
+    ShapeError, DTypeError (not floats), ArgumentError (scale).
     """
     nodes = operands(q, k, v, g, beta)
     if scale is None:
         scale = nodes[0].shape[-1] ** -0.5 if nodes[0].size and nodes[0].rank else 1.0
-    return GATED_DELTA_NET(*nodes, scale=real("scale", scale))
+    whole = GATED_DELTA_NET(*nodes, scale=real("scale", scale))
+    if state is None and not return_state:
+        return whole
+    dtype = whole.dtype
+    rows, _, heads, width = whole.shape
+    groups, depth = nodes[0].shape[2:]
+    shape = (rows, heads, width, depth)
+    first = state_of(state, "state", shape, dtype.compute)
+    if first is not None:
+        first = reshaped(first, (rows, groups, heads // groups, width, depth))
+    wide = [convert(n, dtype.compute) for n in nodes]
+    y, _, _, last = _Steps(*wide).read(first)
+    found = convert(_by_rows(y, wide[2]) * whole.attrs["scale"], dtype)
+    return (found, reshaped(last, shape)) if return_state else found

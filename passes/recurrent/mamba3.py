@@ -10,23 +10,31 @@ w_t = γ_t + (1 − λ_{t+1})·dt_{t+1}, and y_r = α_t S_{t−1} q_r + γ Σ_s 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import pi
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.arguments import require_shape
 from rlx_py.ir.ops.cumulative import CUMSUM, shifted
+from rlx_py.ir.ops.einsum import einsum
 from rlx_py.ir.ops.elementwise import COS, NEG, SIN, TANH
-from rlx_py.ir.ops.movement import permuted, reshaped, spread
+from rlx_py.ir.ops.movement import filled, permuted, reshaped, spread
+from rlx_py.ir.ops.operand import convert
 from rlx_py.ir.ops.reduce import REDUCE_SUM, total
 from rlx_py.ir.ops.rope import Pairs
 from rlx_py.ir.ops.special import LOGISTIC
-from rlx_py.ir.types import TensorType
-from rlx_py.passes.recurrent.outer_states import Outer, outer_read, outer_read_backward, swapped
-from rlx_py.passes.recurrent.ssm import check_groups
+from rlx_py.ir.types import DType, TensorType
+from rlx_py.passes.recurrent.outer_states import (
+    Outer,
+    outer_advanced,
+    outer_read,
+    outer_read_backward,
+    swapped,
+)
+from rlx_py.passes.recurrent.ssm import check_groups, state_of
 
 ANGLES = ("identity", "pi_tanh")  # f
 
@@ -73,10 +81,20 @@ class Operands:
     b_bias: Node
 
 
-class Mixer:
-    """y without d·x of operands, and its pullback."""
+class Mamba3State(NamedTuple):
+    """What the steps of a mixer leave to those that follow, for each head: h[Bt, H, P, N], the
+    last U = Σ_r x_r k_rᵀ, of the same shape, which the next step adds too, and θ[Bt, H, A]."""
 
-    def __init__(self, given: Operands, angles: str) -> None:
+    h: Any
+    update: Any
+    angle: Any
+
+
+class Mixer:
+    """y without d·x of operands, and its pullback. state: that before the first step, of which
+    there is one at least; all 0 without it."""
+
+    def __init__(self, given: Operands, angles: str, state: Mamba3State | None = None) -> None:
         self.given, self.angles = given, angles
         self.lam = LOGISTIC(given.trap)
         rest = given.dt * (1 - self.lam)
@@ -86,6 +104,11 @@ class Mixer:
         self.rate = spread(f, self.shape, (0, 1, 3))
         turn = self.rate * spread(given.dt, self.shape, (0, 1, 2))
         theta = CUMSUM(turn, axis=1, exclusive=False, reverse=False)
+        self.first = None
+        if state is not None:
+            theta = theta + spread(state.angle, self.shape, (0, 2, 3))
+            self.first = state.h + spread(rest[:, 0], state.h.shape, (0, 1)) * state.update
+        self.theta = theta
         self.cos, self.sin = COS(theta), SIN(theta)
         self.k = self._turned(self._by_head(given.b, given.b_bias))
         self.q = self._turned(self._by_head(given.c, given.c_bias))
@@ -130,6 +153,16 @@ class Mixer:
         """y[Bt, L, H, R, P]."""
         return self._rows_first(outer_read(self.outer))
 
+    def advanced(self) -> tuple[Node, Mamba3State]:
+        """y[Bt, L, H, R, P], and the state after the last step."""
+        first = self.first
+        if first is not None:
+            first = reshaped(first, (*first.shape[:2], 1, *first.shape[2:]))
+        y, last = outer_advanced(self.outer, first)
+        h = reshaped(last, (*last.shape[:2], *last.shape[3:]))
+        x, k, theta = (n[:, -1] for n in (self.given.x, self.k, self.theta))
+        return self._rows_first(y), Mamba3State(h, einsum("bhrp,bhrn->bhpn", x, k), theta)
+
     def backward(self, dy: Node) -> Operands:
         """The cotangents. For each pair of turned keys dθ = −dq₀q₁ + dq₁q₀ − dk₀k₁ + dk₁k₀ and
         W_t = Σ_{s ≥ t} dθ_s; dangle = Σ_heads W·dt·f'; with dγ = dc + dw,
@@ -173,3 +206,37 @@ def taken(nodes: Sequence[Any], *present: bool) -> list[Any]:
     """The nodes in order at the places that are present, else None."""
     each = iter(nodes)
     return [next(each) if here else None for here in present]
+
+
+Advance = Callable[[Sequence[Node], Mapping[str, Any], Mamba3State], tuple[Node, Mamba3State]]
+
+
+def advanced(whole: Node, state: Any, return_state: bool, advance: Advance) -> Any:
+    """The result of a mixer's op from a state, and that after the last step where asked, in the
+    compute type. whole: the op's node, whose operands it takes; derivatives are those of the scan.
+
+    Raises ArgumentError, ShapeError, DTypeError for a state that does not fit.
+    """
+    dtype, x, angle = whole.dtype.compute, whole.inputs[2], whole.inputs[6]
+    h = (x.shape[0], *x.shape[2:], whole.inputs[0].shape[3])
+    first = _first_state(state, h, (*h[:2], angle.shape[2]), dtype)
+    y, after = whole, first
+    if x.shape[1]:
+        y, after = advance([convert(n, dtype) for n in whole.inputs], whole.attrs, first)
+    y = convert(y, whole.dtype)
+    return (y, after) if return_state else y
+
+
+def _first_state(state: Any, h: tuple[int, ...], angle: tuple[int, ...], dtype: DType
+                 ) -> Mamba3State:
+    """A state that a user gave, in the compute type; zeros without one."""
+    if state is None:
+        zero = filled(0, TensorType(dtype, h))
+        return Mamba3State(zero, zero, filled(0, TensorType(dtype, angle)))
+    if not isinstance(state, tuple) or len(state) != 3:
+        raise ArgumentError("state is what return_state=True gave: (h, update, angle)")
+    parts = [state_of(v, f"state.{name}", shape, dtype)
+             for v, name, shape in zip(state, Mamba3State._fields, (h, h, angle), strict=True)]
+    if any(n is None for n in parts):
+        raise ArgumentError("state is what return_state=True gave: (h, update, angle)")
+    return Mamba3State(*parts)

@@ -6,7 +6,7 @@ and the weight of the norm where present.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
@@ -22,7 +22,16 @@ from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.types import TensorType, TupleType, Type
-from rlx_py.passes.recurrent.mamba3 import Mixer, Operands, by_head, check_mixer, d_gradient, taken
+from rlx_py.passes.recurrent.mamba3 import (
+    Mamba3State,
+    Mixer,
+    Operands,
+    advanced,
+    by_head,
+    check_mixer,
+    d_gradient,
+    taken,
+)
 
 # Of [Bt, L, H, R, P]: where x lies, and what belongs to the ranks of a head.
 ALONE, RANKS = (0, 1, 2, 4), (2, 3, 4)
@@ -69,18 +78,19 @@ class _Head:
     """The mixer of the operands, and what is around it, all as [Bt, L, H, R, P]."""
 
     def __init__(self, nodes: Sequence[Node], has_d: bool, has_z: bool, has_norm: bool, eps: float,
-                 angles: str) -> None:
+                 angles: str, state: Mamba3State | None = None) -> None:
         c, b, x, adt, dt, trap, angle, c_bias, b_bias, mimo_x, mimo_o, *rest = nodes
         self.shape = (*x.shape[:3], mimo_x.shape[1], x.shape[3])
         self.alone, self.mimo_x = spread(x, self.shape, ALONE), spread(mimo_x, self.shape, RANKS)
         self.x, self.out = self.alone * self.mimo_x, spread(mimo_o, self.shape, RANKS)
-        self.mixer = Mixer(Operands(c, b, self.x, adt, dt, trap, angle, c_bias, b_bias), angles)
+        self.mixer = Mixer(Operands(c, b, self.x, adt, dt, trap, angle, c_bias, b_bias), angles,
+                           state)
         self.d, z, mimo_z, self.weight = taken(rest, has_d, has_z, has_z, has_norm)
         self.eps, self.gate = eps, None
         if has_z:
             self.z, self.mimo_z = spread(z, self.shape, ALONE), spread(mimo_z, self.shape, RANKS)
             self.gate = gate_of(self.z * self.mimo_z)
-        read = self.mixer.read()
+        read, self.after = (self.mixer.read(), None) if state is None else self.mixer.advanced()
         self.read = read if self.d is None else read + by_head(self.d, read) * self.x
 
     def normed(self) -> Node:
@@ -145,19 +155,29 @@ MAMBA3_MIMO = composite("mamba3_mimo", _infer, _decompose, vjp=_vjp, batch=merge
 def mamba3_mimo(C: Any, B: Any, x: Any, adt: Any, dt: Any, trap: Any, angle: Any, c_bias: Any,
                 b_bias: Any, mimo_x: Any, mimo_o: Any, d: Any = None, z: Any = None,
                 mimo_z: Any = None, norm_weight: Any = None, eps: float = 1e-5,
-                angles: str = "identity") -> Node:
+                angles: str = "identity", *, state: Any = None, return_state: bool = False) -> Any:
     """The mixer of Mamba-3 with R inputs and outputs of one state: h as in `mamba3_siso` with
     Σ_r (x·mimo_x[r]) k_rᵀ in the place of x kᵀ, o_r = h q_r + d·x·mimo_x[r], and
     y = Σ_r norm(o_r)·silu(z·mimo_z[r])·mimo_o[r].
 
     C, B [Bt, L, R·G, N], rank r of group g in row r·G + g; c_bias, b_bias [H, R, N]; mimo_x,
     mimo_z, mimo_o [H, R, P]; norm_weight[H, P] of an RMS norm over P; all else as `mamba3_siso`. d,
-    z with mimo_z, and the norm where given. Raises ShapeError, DTypeError (not floats),
-    ArgumentError (angles, eps, z without mimo_z).
+    z with mimo_z, and the norm where given. state and return_state as `mamba3_siso`. Raises
+    ShapeError, DTypeError (not floats), ArgumentError (angles, eps, state, z without mimo_z).
     """
     if (z is None) != (mimo_z is None):
         raise ArgumentError("z and mimo_z come together")
     nodes = operands(C, B, x, adt, dt, trap, angle, c_bias, b_bias, mimo_x, mimo_o,
                      *(v for v in (d, z, mimo_z, norm_weight) if v is not None))
-    return MAMBA3_MIMO(*nodes, has_d=d is not None, has_z=z is not None,
-                       has_norm=norm_weight is not None, eps=real("eps", eps), angles=angles)
+    whole = MAMBA3_MIMO(*nodes, has_d=d is not None, has_z=z is not None,
+                        has_norm=norm_weight is not None, eps=real("eps", eps), angles=angles)
+    if state is None and not return_state:
+        return whole
+    return advanced(whole, state, return_state, _advance)
+
+
+def _advance(nodes: Sequence[Node], attrs: Mapping[str, Any], state: Mamba3State
+             ) -> tuple[Node, Mamba3State]:
+    head = _Head(nodes, **attrs, state=state)
+    assert head.after is not None
+    return REDUCE_SUM(head.gated() * head.out, axes=(3,)), head.after

@@ -5,7 +5,7 @@ Operands are C, B, x, adt, dt, trap, angle, c_bias, b_bias, then d and z where p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlx_py.ir.errors import ShapeError
@@ -19,7 +19,16 @@ from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.types import TensorType, TupleType, Type
-from rlx_py.passes.recurrent.mamba3 import Mixer, Operands, by_head, check_mixer, d_gradient, taken
+from rlx_py.passes.recurrent.mamba3 import (
+    Mamba3State,
+    Mixer,
+    Operands,
+    advanced,
+    by_head,
+    check_mixer,
+    d_gradient,
+    taken,
+)
 
 
 def _check(name: str, types: Sequence[TensorType], has_d: bool, has_z: bool, angles: str) -> None:
@@ -55,14 +64,19 @@ def _one_rank(x: Node) -> Node:
 class _Head:
     """The mixer of the operands, and what is beside it."""
 
-    def __init__(self, nodes: Sequence[Node], has_d: bool, has_z: bool, angles: str) -> None:
+    def __init__(self, nodes: Sequence[Node], has_d: bool, has_z: bool, angles: str,
+                 state: Mamba3State | None = None) -> None:
         c, b, self.x, adt, dt, trap, angle, c_bias, b_bias, *rest = nodes
         self.mixer = Mixer(Operands(c, b, _one_rank(self.x), adt, dt, trap, angle,
-                                    _one_rank(c_bias), _one_rank(b_bias)), angles)
+                                    _one_rank(c_bias), _one_rank(b_bias)), angles, state)
         self.d, self.z = taken(rest, has_d, has_z)
 
     def before_gate(self) -> Node:
-        y = reshaped(self.mixer.read(), self.x.shape)
+        return self.beside(self.mixer.read())
+
+    def beside(self, read: Node) -> Node:
+        """What the mixer reads, and d·x."""
+        y = reshaped(read, self.x.shape)
         return y if self.d is None else y + by_head(self.d, y) * self.x
 
 
@@ -106,17 +120,30 @@ MAMBA3_SISO = composite("mamba3_siso", _infer, _decompose, vjp=_vjp, batch=merge
 
 @located
 def mamba3_siso(C: Any, B: Any, x: Any, adt: Any, dt: Any, trap: Any, angle: Any, c_bias: Any,
-                b_bias: Any, d: Any = None, z: Any = None, angles: str = "identity") -> Node:
+                b_bias: Any, d: Any = None, z: Any = None, angles: str = "identity", *,
+                state: Any = None, return_state: bool = False) -> Any:
     """The mixer of Mamba-3: y_t = (h_t q_t + d·x_t)·silu(z_t), where, for each head,
-    h_t = α_t h_{t−1} + β_t x_{t−1} k_{t−1}ᵀ + γ_t x_t k_tᵀ, h_{−1} = 0.
+    h_t = α_t h_{t−1} + β_t x_{t−1} k_{t−1}ᵀ + γ_t x_t k_tᵀ, h_{−1} = 0 without a state.
 
     α = exp(adt), λ = σ(trap), β = (1 − λ)·dt·α, γ = λ·dt. q and k are C + c_bias and B + b_bias
     with the pairs (2i, 2i + 1), i < A, turned by θ_t = Σ_{s ≤ t} f(angle_s)·dt_s; angles: f is
     "identity", or "pi_tanh", π·tanh. C, B [Bt, L, G, N], head h using group h // (H/G); x, z
     [Bt, L, H, P]; adt, dt, trap [Bt, L, H]; angle[Bt, L, A], 2A ≤ N; c_bias, b_bias [H, N]; d[H].
-    d and z where given. L may be 0. f16 and bf16 compute in f32. Raises ShapeError, DTypeError (not
-    floats), ArgumentError (angles).
+    d and z where given. L may be 0. f16 and bf16 compute in f32. return_state gives (y, state), a
+    `Mamba3State` to go on from, of f32 for f16 and bf16. Raises ShapeError, DTypeError (not
+    floats), ArgumentError (angles, state).
     """
     nodes = operands(C, B, x, adt, dt, trap, angle, c_bias, b_bias,
                      *(v for v in (d, z) if v is not None))
-    return MAMBA3_SISO(*nodes, has_d=d is not None, has_z=z is not None, angles=angles)
+    whole = MAMBA3_SISO(*nodes, has_d=d is not None, has_z=z is not None, angles=angles)
+    if state is None and not return_state:
+        return whole
+    return advanced(whole, state, return_state, _advance)
+
+
+def _advance(nodes: Sequence[Node], attrs: Mapping[str, Any], state: Mamba3State
+             ) -> tuple[Node, Mamba3State]:
+    head = _Head(nodes, **attrs, state=state)
+    read, after = head.mixer.advanced()
+    y = head.beside(read)
+    return (y * gate_of(head.z)[0] if attrs["has_z"] else y), after

@@ -44,10 +44,12 @@ def _widened(x: Node, like: Node) -> Node:
     return spread(x, like.shape, tuple(range(x.rank)))
 
 
-def _states(s: Outer) -> tuple[Node, Node]:
-    """exp(a_t) S_{t−1} q_t, and exp(a_t) S_{t−1}, of each step; the scan of both passes."""
+def _states(s: Outer, first: Node | None = None) -> tuple[Node, Node, Node]:
+    """exp(a_t) S_{t−1} q_t, and exp(a_t) S_{t−1}, of each step, and S after the last; the scan of
+    both passes. first: S before the first step, 0 without one."""
     _, b, g, h, _, p = s.x.shape
-    first = filled(0, TensorType(s.x.dtype, (b, g, h, p, s.k.shape[-1])))
+    if first is None:
+        first = filled(0, TensorType(s.x.dtype, (b, g, h, p, s.k.shape[-1])))
 
     def body(state: Node, step: tuple[Node, ...]) -> tuple[Node, tuple[Node, Node]]:
         decay, weight, x, k, q = step
@@ -56,15 +58,20 @@ def _states(s: Outer) -> tuple[Node, Node]:
         taken = einsum("bghrp,bgrn->bghpn", x * _widened(weight, x), k)
         return kept + taken, (read, kept)
 
-    _, (read, kept) = scan(body, first, (s.decay, s.weight, s.x, s.k, s.q))
-    return read, kept
+    last, (read, kept) = scan(body, first, (s.decay, s.weight, s.x, s.k, s.q))
+    return read, kept, last
 
 
 def outer_read(s: Outer) -> Node:
     """y [L, B, G, H, R, P]."""
-    read, _ = _states(s)
+    return outer_advanced(s, None)[0]
+
+
+def outer_advanced(s: Outer, first: Node | None) -> tuple[Node, Node]:
+    """y, and S [B, G, H, P, N] after the last step; first: S before the first one."""
+    read, _, last = _states(s, first)
     near = einsum("lbgrn,lbgsn->lbgrs", s.q, s.k)
-    return read + einsum("lbgrs,lbghsp->lbghrp", near, s.x * _widened(s.direct, s.x))
+    return read + einsum("lbgrs,lbghsp->lbghrp", near, s.x * _widened(s.direct, s.x)), last
 
 
 def outer_read_backward(dy: Node, s: Outer) -> Outer:
@@ -74,7 +81,7 @@ def outer_read_backward(dy: Node, s: Outer) -> Outer:
     dx_s = w Λ k_s + c Σ_r (q_r·k_s) dy_r; dk_s = w Λᵀ x_s + c Σ_r u_rs q_r;
     dq_r = (αS_{t−1})ᵀ dy_r + c Σ_s u_rs k_s, over the heads of a group; Λ ← αT.
     """
-    _, kept = _states(s)
+    _, kept, _ = _states(s)
 
     def body(later: Node, step: tuple[Node, ...]) -> Any:
         dy, decay, weight, x, k, q, kept = step

@@ -18,12 +18,18 @@ from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.gated_norm import gate_of
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled, reshaped, spread
-from rlx_py.ir.ops.operand import operands
+from rlx_py.ir.ops.operand import as_node, convert, operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
-from rlx_py.ir.types import TensorType, TupleType, Type
+from rlx_py.ir.types import DType, TensorType, TupleType, Type
 from rlx_py.passes.control.loops import scan
-from rlx_py.passes.recurrent.outer_states import Outer, outer_read, outer_read_backward, swapped
+from rlx_py.passes.recurrent.outer_states import (
+    Outer,
+    outer_advanced,
+    outer_read,
+    outer_read_backward,
+    swapped,
+)
 
 # Both ops take (x, dt, a, b, c), then d and z where they have them.
 Check = Callable[..., None]
@@ -128,9 +134,12 @@ def _outer(x: Node, b: Node) -> Node:
     return spread(x, shape, (0, 1)) * spread(b, shape, (0, 2))
 
 
-def _selective_states(u: Node, dt: Node, a: Node, b: Node, c: Node) -> tuple[Node, Node]:
-    """C h and exp(Δ A) h_{t−1} of each step, time first; the scan of both passes."""
-    first = filled(0, u.tensor.with_shape((u.shape[0], *a.shape)))
+def _selective_states(u: Node, dt: Node, a: Node, b: Node, c: Node, first: Node | None = None
+                      ) -> tuple[Node, Node, Node]:
+    """C h and exp(Δ A) h_{t−1} of each step, time first, and h after the last; the scan of both
+    passes. first: h before the first step, 0 without one."""
+    if first is None:
+        first = filled(0, u.tensor.with_shape((u.shape[0], *a.shape)))
 
     def body(h: Node, step: tuple[Node, ...]) -> tuple[Node, tuple[Node, Node]]:
         u, dt, b, c = step
@@ -138,13 +147,13 @@ def _selective_states(u: Node, dt: Node, a: Node, b: Node, c: Node) -> tuple[Nod
         h = kept + _outer(dt * u, b)
         return h, (einsum("bdn,bn->bd", h, c), kept)
 
-    _, (y, kept) = scan(body, first, tuple(swapped(n) for n in (u, dt, b, c)))
-    return y, kept
+    last, (y, kept) = scan(body, first, tuple(swapped(n) for n in (u, dt, b, c)))
+    return y, kept, last
 
 
 def _selective(u: Node, dt: Node, a: Node, b: Node, c: Node, *rest: Node, has_d: bool,
                has_z: bool) -> Node:
-    y, _ = _selective_states(u, dt, a, b, c)
+    y, _, _ = _selective_states(u, dt, a, b, c)
     return _gated(swapped(y), u, rest, has_d, has_z)
 
 
@@ -152,7 +161,7 @@ def _selective_backward(dy: Node, u: Node, dt: Node, a: Node, b: Node, c: Node, 
                         has_d: bool, has_z: bool) -> tuple[Node, ...]:
     """With dh = g cᵀ + Λ, g = dy·silu(z), and e = dh·exp(ΔA)·h_{t−1}: du = Δ·(dh b),
     dΔ = Σ_n e·A + u·(dh b), dA = Σ e·Δ, db = dhᵀ(Δ·u), dc = hᵀ g; Λ ← exp(ΔA)·dh."""
-    y, kept = _selective_states(u, dt, a, b, c)
+    y, kept, _ = _selective_states(u, dt, a, b, c)
     g, dx, of_rest = _gate_backward(dy, swapped(y), u, rest, has_d, has_z)
 
     def body(carry: tuple[Node, Node], step: tuple[Node, ...]) -> Any:
@@ -242,25 +251,77 @@ def _given(op: Op, *values: Any, D: Any, z: Any) -> Node:
     return op(*nodes, has_d=D is not None, has_z=z is not None)
 
 
-@located
-def selective_scan(u: Any, delta: Any, A: Any, B: Any, C: Any, D: Any = None, z: Any = None
-                   ) -> Node:
-    """The selective scan of Mamba (Gu and Dao 2023): y_t = (h_t C_t + D·u_t)·silu(z_t), where
-    h_t = exp(Δ_t A)·h_{t−1} + (Δ_t·u_t) B_tᵀ, h_{−1} = 0.
+Advance = Callable[[Sequence[Node], Node | None], tuple[Node, Node]]
 
-    u, delta, z [B, L, D]; A[D, N]; B, C [B, L, N]; D[D]; D and z where given. L may be 0. f16 and
-    bf16 compute in f32. Raises ShapeError, DTypeError (not floats).
+
+def _advanced(whole: Node, advance: Advance, shape: tuple[int, ...], state: Any,
+              return_state: bool) -> Any:
+    """The result of an op from another state than 0, or with the state after the last step, of a
+    shape and the compute type. whole: the op's node, whose operands it takes; derivatives are those
+    of the scan.
     """
-    return _given(SELECTIVE_SCAN, u, delta, A, B, C, D=D, z=z)
+    dtype = whole.dtype
+    wide = [convert(n, dtype.compute) for n in whole.inputs]
+    y, last = advance(wide, state_of(state, "state", shape, dtype.compute))
+    a = whole.attrs
+    found = convert(_gated(y, wide[0], wide[5:], a["has_d"], a["has_z"]), dtype)
+    return (found, last) if return_state else found
+
+
+def state_of(value: Any, name: str, shape: tuple[int, ...], dtype: DType) -> Node | None:
+    """A state that a user gave, in the compute type; None where there is none."""
+    if value is None:
+        return None
+    node = as_node(value, dtype)
+    require_floats(name, node.tensor)
+    require_shape(name, node.tensor, shape)
+    return convert(node, dtype)
 
 
 @located
-def mamba2_ssd(x: Any, dt: Any, A: Any, B: Any, C: Any, D: Any = None, z: Any = None) -> Node:
-    """The state-space dual of Mamba-2 (Dao and Gu 2024): y_t = (S_t C_t + D x_t)·silu(z_t), where
-    S_t = exp(dt_t A) S_{t−1} + dt_t x_t B_tᵀ, S_{−1} = 0, for each head.
+def selective_scan(u: Any, delta: Any, A: Any, B: Any, C: Any, D: Any = None, z: Any = None, *,
+                   state: Any = None, return_state: bool = False) -> Any:
+    """The selective scan of Mamba (Gu and Dao 2023): y_t = (h_t C_t + D·u_t)·silu(z_t), where
+    h_t = exp(Δ_t A)·h_{t−1} + (Δ_t·u_t) B_tᵀ, h_{−1} = state, 0 without one.
 
-    x, z [B, L, H, P]; dt[B, L, H]; A[H]; B, C [B, L, G, N], head h using group h // (H/G); D[H]; D
-    and z where given. L may be 0. f16 and bf16 compute in f32. Raises ShapeError, DTypeError (not
+    u, delta, z [B, L, D]; A[D, N]; B, C [B, L, N]; D[D]; D and z where given; state[B, D, N].
+    return_state gives (y, h after the last step), of f32 for f16 and bf16, which compute in it, so
+    that a sequence can be run piece by piece. L may be 0. Raises ShapeError, DTypeError (not
     floats).
     """
-    return _given(MAMBA2_SSD, x, dt, A, B, C, D=D, z=z)
+    whole = _given(SELECTIVE_SCAN, u, delta, A, B, C, D=D, z=z)
+    if state is None and not return_state:
+        return whole
+
+    def advance(nodes: Sequence[Node], first: Node | None) -> tuple[Node, Node]:
+        y, _, last = _selective_states(*nodes[:5], first)
+        return swapped(y), last
+
+    shape = (whole.shape[0], *whole.inputs[2].shape)
+    return _advanced(whole, advance, shape, state, return_state)
+
+
+@located
+def mamba2_ssd(x: Any, dt: Any, A: Any, B: Any, C: Any, D: Any = None, z: Any = None, *,
+               state: Any = None, return_state: bool = False) -> Any:
+    """The state-space dual of Mamba-2 (Dao and Gu 2024): y_t = (S_t C_t + D x_t)·silu(z_t), where
+    S_t = exp(dt_t A) S_{t−1} + dt_t x_t B_tᵀ, S_{−1} = state, 0 without one, for each head.
+
+    x, z [B, L, H, P]; dt[B, L, H]; A[H]; B, C [B, L, G, N], head h using group h // (H/G); D[H]; D
+    and z where given; state[B, H, P, N]. return_state gives (y, S after the last step), of f32 for
+    f16 and bf16, which compute in it. L may be 0. Raises ShapeError, DTypeError (not floats).
+    """
+    whole = _given(MAMBA2_SSD, x, dt, A, B, C, D=D, z=z)
+    if state is None and not return_state:
+        return whole
+    rows, _, heads, width = whole.shape
+    groups, depth = whole.inputs[3].shape[2:]
+    shape = (rows, heads, width, depth)
+
+    def advance(nodes: Sequence[Node], first: Node | None) -> tuple[Node, Node]:
+        apart = (rows, groups, heads // groups, width, depth)
+        y, last = outer_advanced(_dual_operands(*nodes[:5]),
+                                 None if first is None else reshaped(first, apart))
+        return _by_rows(y, nodes[0]), reshaped(last, shape)
+
+    return _advanced(whole, advance, shape, state, return_state)

@@ -120,13 +120,14 @@ from rlx_py.passes.recurrent.layers import (
     rnn_tanh,
     rnn_tanh_cell,
 )
+from rlx_py.passes.recurrent.mamba3 import Mamba3State
 from rlx_py.passes.recurrent.mamba3_inputs import Mamba3Inputs, mamba3_preprocess
 from rlx_py.passes.recurrent.mamba3_mimo import mamba3_mimo
 from rlx_py.passes.recurrent.mamba3_siso import mamba3_siso
 from rlx_py.passes.recurrent.ssm import mamba2_ssd, selective_scan
 
 __all__ = [
-    "ExpertPlan", "Mamba3Inputs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+    "ExpertPlan", "Mamba3Inputs", "Mamba3State", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool1d_with_indices",
     "adaptive_max_pool2d", "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d",
     "adaptive_max_pool3d_with_indices", "attention", "avg_pool1d", "avg_pool2d", "avg_pool3d",
