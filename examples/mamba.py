@@ -65,8 +65,8 @@ def block(g: rlx.Graph, name: str, h: rlx.Node, selective: bool) -> rlx.Node:
     delta = rlx.nn.softplus(read @ param("delta", INNER, INNER) + param("delta_bias", INNER))
     keys = read @ param("keys", INNER, 2 * STATE)
     rates = -rlx.exp(param("log_rates", INNER, STATE))
-    y = rlx.nn.selective_scan(u, delta, rates, keys[:, :, :STATE], keys[:, :, STATE:],
-                              param("skip", INNER), z)
+    y: rlx.Node = rlx.nn.selective_scan(u, delta, rates, keys[:, :, :STATE], keys[:, :, STATE:],
+                                        param("skip", INNER), z)
     return y @ param("out", INNER, WIDTH)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.dim import Size
+from rlx_py.ir.bounds import Size
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node
 from rlx_py.ir.ops.arguments import integer, require_floats, require_shape

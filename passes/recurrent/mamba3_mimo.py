@@ -90,7 +90,11 @@ class _Head:
         if has_z:
             self.z, self.mimo_z = spread(z, self.shape, ALONE), spread(mimo_z, self.shape, RANKS)
             self.gate = gate_of(self.z * self.mimo_z)
-        read, self.after = (self.mixer.read(), None) if state is None else self.mixer.advanced()
+        self.after: Mamba3State | None = None
+        if state is None:
+            read = self.mixer.read()
+        else:
+            read, self.after = self.mixer.advanced()
         self.read = read if self.d is None else read + by_head(self.d, read) * self.x
 
     def normed(self) -> Node:

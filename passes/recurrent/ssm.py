@@ -294,7 +294,8 @@ def selective_scan(u: Any, delta: Any, A: Any, B: Any, C: Any, D: Any = None, z:
         return whole
 
     def advance(nodes: Sequence[Node], first: Node | None) -> tuple[Node, Node]:
-        y, _, last = _selective_states(*nodes[:5], first)
+        u, dt, a, b, c = nodes[:5]
+        y, _, last = _selective_states(u, dt, a, b, c, first)
         return swapped(y), last
 
     shape = (whole.shape[0], *whole.inputs[2].shape)
