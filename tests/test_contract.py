@@ -44,7 +44,8 @@ from tests.products import Array, Case, arrays, build, loaded, port, sizes, want
 
 # Everything large happens at once: threads, blocks of every dimension, copies.
 SMALL = Limits(thread_cycles=1, block_cycles=64, blocks=6, depth_bytes=40, block_bytes=400,
-               pack_rows=8, pack_bytes=64, split_depth=1 << 30, vector_depth=1 << 30, short=2)
+               pack_rows=8, pack_bytes=64, repaid=4, split_depth=1 << 30, vector_depth=1 << 30,
+               short=2)
 TARGET = TileTarget(vector_bytes=16, registers=16, limits=SMALL)
 SPLIT = replace(TARGET, limits=replace(SMALL, split_depth=16, part_depth=8))
 
@@ -146,6 +147,13 @@ def test_parts_of_a_long_sum_are_added(tail: str, k: int) -> None:
     assert sum(isinstance(s, For) for s in loops.kernels[0].body) == 2
     values = arrays(program)
     close(interpret(loops, values)["out"], wanted(case, values), k)
+
+
+@FORM
+@pytest.mark.parametrize("repaid", [4, 1000])
+def test_copies_that_widen_keep_every_bit(case: Case, repaid: int) -> None:
+    same_bits(replace(case, dtype=bf16, tail="relu"),
+              replace(TARGET, limits=replace(SMALL, repaid=repaid)))
 
 
 @pytest.mark.parametrize("dtype", [f64, f16, bf16, i32, i64])

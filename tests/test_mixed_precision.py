@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 import rlx_py as rlx
+from machines import MACHINES
+from rlx_py.backends.llvm.backend import program_for
+from rlx_py.backends.llvm.layout import arena_bytes
+from rlx_py.backends.llvm.targets import Target
+from rlx_py.ir.kernel import Scope
 from rlx_py.ir.types import DType, Precision
 from rlx_py.passes.autocast import precision_of
+from rlx_py.passes.cost import bytes_moved
 from samples import SAMPLES, samples_of
 from sweep import with_gradients
 
@@ -101,15 +107,31 @@ def test_residual_sums_and_comparisons_stay_wide() -> None:
     assert a.outputs["above"].inputs[0].dtype is rlx.f32
 
 
-def test_less_is_stored_and_moved() -> None:
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_less_is_stored_and_moved(machine: Target) -> None:
     g = rlx.Graph()
     x = g.input("x", (2048, 64), rlx.f32)
     for i in range(6):
         x = rlx.relu(x @ g.param(f"w{i}", (64, 64)))
     g.output("loss", x.sum())
-    wide, narrow = (rlx.compile(rlx.grad(h, of="loss")).cost() for h in (g, rlx.autocast(g)))
-    assert narrow.arena_bytes < 0.9 * wide.arena_bytes
-    assert narrow.bytes_moved < 0.75 * wide.bytes_moved
+    wide, narrow = (program_for(rlx.grad(h, of="loss"), machine) for h in (g, rlx.autocast(g)))
+    assert arena_bytes(narrow, threads=2) < 0.9 * arena_bytes(wide, threads=2)
+    assert bytes_moved(narrow) < 0.75 * bytes_moved(wide)
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("shape", [(512, 512, 512), (2048, 64, 64), (4096, 128, 1000),
+                                   (300, 2000, 700), (256, 64, 4096), (128, 4096, 256)])
+def test_no_operand_has_a_wide_twin(shape: tuple[int, int, int], machine: Target) -> None:
+    m, n, k = shape
+    for dtype in (rlx.bf16, rlx.f16):
+        g = rlx.Graph()
+        g.output("y", g.input("x", (m, k), dtype) @ g.input("w", (k, n), dtype))
+        program = program_for(g, machine)
+        # A block's own copies lie in the scratch of its thread.
+        shared = [b.nbytes for b in program.offsets if b.name == "copy" and b.scope is Scope.ARENA]
+        assert sum(shared) <= 64 << 10
+        assert program.scratch < 2 << 20
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(s.op.name for s in SAMPLES))

@@ -22,7 +22,6 @@ from rlx_py.ir.types import f32
 from rlx_py.passes.contract import expand_contract
 from rlx_py.passes.contract.plan import make_plan
 from rlx_py.passes.contract.shape import simplified
-from rlx_py.passes.memory import check_plan
 from sweep import assert_near, run_compiled
 from test_vmap import looped
 
@@ -115,7 +114,7 @@ def check(g: rlx.Graph, axes: dict[str, int], run: bool) -> None:
     batched = rlx.vmap(g, in_axes=axes, size=SIZE)
     program = lowered(batched)
     for machine in MACHINES.values():
-        check_plan(planned(program, machine))
+        planned(program, machine)  # which conftest checks
     contracts = [simplified(s) for k in program.kernels for s in walk(k.body)
                  if isinstance(s, Contract)]
     for contract in contracts:

@@ -9,7 +9,7 @@ from math import ceil, prod
 
 from rlx_py.ir.copying import walk
 from rlx_py.ir.index import Var, as_index
-from rlx_py.ir.kernel import Contract, Load, Operand, Read, Store
+from rlx_py.ir.kernel import Contract, Let, Load, Operand, Read, Store
 from rlx_py.ir.types import DType
 from rlx_py.passes.contract.operand import copy_choice, plain_load
 from rlx_py.passes.contract.shape import (
@@ -43,6 +43,12 @@ class Side:
     use: Use
     p_unit: bool = True
     stream: bool = False  # copied in panels as wide as the tile
+
+    def widens(self, dtype: DType) -> bool:
+        """Whether a copy of it takes more memory than what it is made of."""
+        used = [s.expr.dtype.itemsize for s in walk(self.operand.body)
+                if isinstance(s, Let) and isinstance(s.expr, Load)]
+        return max(used, default=dtype.itemsize) < dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -113,12 +119,13 @@ def oriented(c: Contract, dtype: DType, target: TileTarget) -> Plan:
     wanted = ceil(min(limits.blocks, work / limits.block_cycles) / (batch * parts))
     wanted = wanted if is_parallel else 1
     widest = max(1, min(1024, limits.block_bytes // (k_cut.size * dtype.itemsize)))
-    n_cut = cut_wide(c.n, n_from, widest, wanted, lanes, 4 * lanes, meet)
+    least = max(4 * lanes, limits.repaid) if a.widens(dtype) else 4 * lanes
+    n_cut = cut_wide(c.n, n_from, widest, wanted, lanes, least, meet)
     rows, _ = target.tile(m, n_cut.size, dtype)
     m_cut = whole(c.m) if parts > 1 else cut_wide(
-        c.m, m_from, m, ceil(wanted / n_cut.count), rows, rows, meet)
+        c.m, m_from, widest if a.widens(dtype) else m, ceil(wanted / n_cut.count), rows, rows, meet)
     rows, cols = target.tile(m_cut.size, n_cut.size, dtype)
-    a, b = _shared(a, n_cut.count), _shared(b, m_cut.count)
+    a, b = _shared(a, n_cut, dtype, limits), _shared(b, m_cut, dtype, limits)
     blocks = batch * m / m_cut.size * n / n_cut.size
     cycles = blocks * k * target.cycles(m_cut.size, n_cut.size, dtype)
     cycles += batch * k * (m * _copying(a, c.m, c.k, dtype, lanes)
@@ -175,9 +182,14 @@ def _parts(outputs: int, depth: int, limits: Limits) -> int:
     return min(limits.blocks, depth // limits.part_depth)
 
 
-def _shared(side: Side, uses: int) -> Side:
-    """A copy that several blocks need is made once."""
-    return replace(side, use=Use.SHARED) if side.use is Use.LOCAL and uses > 1 else side
+def _shared(side: Side, across: Cut, dtype: DType, limits: Limits) -> Side:
+    """A copy that several blocks need is made once; one that widens, where there are too few
+    products with each element for every block to make its own."""
+    if side.use is not Use.LOCAL:
+        return side
+    widens = side.widens(dtype)
+    is_shared = across.count > 1 and not (widens and across.size >= limits.repaid)
+    return replace(side, use=Use.SHARED if is_shared else Use.LOCAL, stream=widens and side.p_unit)
 
 
 def _copying(side: Side, p: tuple[Var, ...], k: tuple[Var, ...], dtype: DType, lanes: int

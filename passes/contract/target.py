@@ -26,6 +26,7 @@ class Limits:
     blocks: int = 16  # blocks a product is cut into, so that as many threads have work
     depth_bytes: int = 2048  # of a row of A in a block of k: 8 rows, a panel of B fit L1
     block_bytes: int = 512 << 10  # of a block of B: half of a second-level cache
+    repaid: int = 96  # products with an element that let each block widen its own copy
     pack_rows: int = 256  # rows that must reuse a copy of B that only makes its reads one stream
     pack_bytes: int = 512 << 10  # of B that caches hold without such a copy
     split_outputs: int = 1 << 15  # results up to which parts of k run in parallel
