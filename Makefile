@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: demo test fuzz sweep bench lint clean
+.PHONY: demo test fuzz sweep score bench lint clean
 
 demo: $(SETUP)
 	$(BIN)/python examples/train_digits.py
@@ -19,6 +19,10 @@ fuzz: $(SETUP)
 # Every sample in every element type: between others that fuse with it, and beside forbidden memory.
 sweep: $(SETUP)
 	SWEEP=whole $(BIN)/python -m pytest -n 2 tests/test_sweep_surrounded.py tests/test_sweep_guarded.py
+
+# Twenty faults planted one by one: which the suite sees, and which random programs see.
+score: $(SETUP)
+	$(BIN)/python tests/tools/score.py
 
 bench: $(SETUP)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m benchmarks

@@ -42,12 +42,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--size", choices=["small", "medium", "large"])
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--quick", action="store_true",
+                        help="end at the first fault, and leave its program large")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        return work(args.size)
+        return work(args.size, args.quick)
     record = Counter(json.loads(RECORD.read_text())) if RECORD.exists() else Counter()
-    run = Run(args.seed if args.seed is not None else record["next_seed"], args.seconds, args.size)
+    run = Run(args.seed if args.seed is not None else record["next_seed"], args)
     with ThreadPoolExecutor(args.workers) as pool:
         list(pool.map(run.worker, range(args.workers)))
     if args.seed is None:
@@ -62,8 +64,12 @@ def main() -> int:
 class Run:
     """Seeds handed to workers until the time is over."""
 
-    def __init__(self, seed: int, seconds: float, size: str | None) -> None:
-        self.seeds, self.end, self.size = count(seed), time.monotonic() + seconds, size
+    def __init__(self, seed: int, args: argparse.Namespace) -> None:
+        self.seeds, self.end = count(seed), time.monotonic() + args.seconds
+        self.quick = args.quick
+        self.command = [sys.executable, "-m", "fuzz", "--worker"]
+        self.command += ["--size", args.size] if args.size else []
+        self.command += ["--quick"] if args.quick else []
         self.counts: Counter[str] = Counter()
         self.lock = Lock()
 
@@ -73,10 +79,8 @@ class Run:
             self._process()
 
     def _process(self) -> None:
-        command = [sys.executable, "-m", "fuzz", "--worker"]
-        command += ["--size", self.size] if self.size else []
         with TemporaryFile("w+") as errors, subprocess.Popen(
-                command, cwd=HERE.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                self.command, cwd=HERE.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=errors, text=True) as process:
             assert process.stdin is not None and process.stdout is not None
             while time.monotonic() < self.end:
@@ -101,9 +105,11 @@ class Run:
                                laws=answer.get("laws", 0), faults=len(answer["faults"]))
             for fault in answer["faults"]:
                 print(fault, "\n", flush=True)
+                if self.quick:
+                    self.end = time.monotonic()
 
 
-def work(size: str | None) -> int:
+def work(size: str | None, quick: bool) -> int:
     """Answer seeds on standard input with what was found, a line of JSON each."""
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
@@ -114,17 +120,21 @@ def work(size: str | None) -> int:
         except Faulty as fault:
             print(json.dumps({"faults": [str(fault)]}), flush=True)
             continue
-        print(json.dumps(examined(program)), flush=True)
+        print(json.dumps(examined(program, quick)), flush=True)
     return 0
 
 
-def examined(program: Program) -> dict[str, Any]:
-    """What the laws say of a program."""
+def examined(program: Program, quick: bool) -> dict[str, Any]:
+    """What the laws say of a program; what fails is made small and written, unless quick."""
     faults, laws = [], laws_of(program.seed)
     for law in laws:
         faulthandler.dump_traceback_later(HANG, exit=True)
-        if fault_of(program, law) is None:
+        fault = fault_of(program, law)
+        if fault is None:
             continue
+        if quick:
+            faults.append(f"seed {program.seed}: {law.__name__}: {fault}")
+            break
         faulthandler.dump_traceback_later(2 * HANG, exit=True)
         small = shrink(program, law)
         text = f"# seed {program.seed}: {law.__name__}\n# {fault_of(small, law)}\n{small.text()}\n"

@@ -1,0 +1,101 @@
+"""Twenty faults, each a line of the compiler changed, for the score of the tests.
+
+`make score` plants one after the other in a copy of the project, and says whether the tests named
+with it (a part of the suite) and the random programs see it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Planted(NamedTuple):
+    """A fault: in `file` the text `right`, which is there once, becomes `wrong`.
+
+    tests: arguments for pytest, tests of the suite that fail then.
+    """
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+    tests: tuple[str, ...]
+
+
+RULES = (
+    Planted("slope of tanh", "ir/ops/elementwise.py",
+            "SUB(fill(y, 1), MUL(y, y))", "SUB(fill(y, 1), MUL(y, x))",
+            ("tests/test_elementwise.py", "-k", "tanh")),
+    Planted("slope of a quotient in its divisor", "ir/ops/elementwise.py",
+            "lambda y, a, b: NEG(DIV(y, b)),", "lambda y, a, b: NEG(DIV(a, b)),",
+            ("tests/test_elementwise.py", "-k", "div")),
+    Planted("gradient of a running sum", "ir/ops/cumulative.py",
+            "CUMSUM(ct, axis=axis, exclusive=exclusive, reverse=not reverse)",
+            "CUMSUM(ct, axis=axis, exclusive=exclusive, reverse=reverse)",
+            ("tests/test_sweep_derivatives.py", "-k", "cumsum")),
+    Planted("gradient of softmax", "ir/ops/softmax.py",
+            "return y * (dy - row_sum(dy * y, axis))", "return y * (dy - row_sum(dy, axis))",
+            ("tests/test_sweep_derivatives.py", "-k", "softmax")),
+    Planted("kernel of a convolution's gradient", "ir/ops/conv.py",
+            "flipped = REVERSE(w, axes=tuple(range(2, 2 + d)))", "flipped = w",
+            ("tests/test_sweep_derivatives.py", "-k", "conv")),
+    Planted("direction of a loop's gradient", "passes/control/scan_rules.py",
+            "reverse=not d.loop.reverse)", "reverse=d.loop.reverse)",
+            ("tests/test_scan.py",)),
+    Planted("gradient of the other branch", "passes/control/branch.py",
+            'chain, lacks_vjp) for k in ("then", "orelse")]',
+            'chain, lacks_vjp) for k in ("then", "then")]',
+            ("tests/test_cond.py",)),
+    Planted("choice between batched branches", "passes/control/branch.py",
+            "a.shape, (0,)), a, b) for a, b in pairs)", "a.shape, (0,)), b, a) for a, b in pairs)",
+            ("tests/test_cond.py",)),
+    Planted("axis of a batched line", "ir/ops/batching.py",
+            '{**node.attrs, "axis": node.attrs["axis"] + 1}', "dict(node.attrs)",
+            ("tests/test_vmap.py",)),
+)
+EVALUATIONS = (
+    Planted("place of a step's result", "passes/control/scan.py",
+            "stack[step] = y", "stack[taken] = y", ("tests/test_scan.py",)),
+    Planted("positions outside", "ir/ops/index.py",
+            "return np.where(inside.reshape(shape), found, np.zeros((), found.dtype))",
+            "return np.where(inside.reshape(shape) | True, found, np.zeros((), found.dtype))",
+            ("tests/test_indexing.py",)),
+)
+REWRITES = (
+    Planted("two permutations", "passes/rules/movement.py",
+            'tuple(x.attrs["axes"][a] for a in axes)', 'tuple(axes[a] for a in x.attrs["axes"])',
+            ("tests/test_simplify.py",)),
+    Planted("a slice over two parts", "passes/rules/movement.py",
+            "if offset <= first and last < offset + part.shape[axis]:",
+            "if offset <= first and first < offset + part.shape[axis]:",
+            ("tests/test_random_programs.py",)),
+    Planted("sum with a negative", "passes/rules/arithmetic.py",
+            "return SUB(b, a.inputs[0]) if a.op is NEG else None",
+            "return SUB(a.inputs[0], b) if a.op is NEG else None",
+            ("tests/test_simplify.py",)),
+)
+SCHEDULES = (
+    Planted("loops of two directions joined", "passes/join.py",
+            "if (a.length, a.reverse, a.counted) != (b.length, b.reverse, b.counted):",
+            "if (a.length, a.counted) != (b.length, b.counted):",
+            ("tests/test_join.py",)),
+    Planted("an update in place that reads elsewhere", "passes/lower.py",
+            "m in nest.members and index == place(fusion.vars[m]) and domain(m)[1] is None",
+            "m in nest.members and domain(m)[1] is None",
+            ("tests/test_in_place.py",)),
+    Planted("rows joined that read others", "passes/fuse.py",
+            "i[depth] == full[depth] for _, i in inside\n", "True for _, i in inside\n",
+            ("tests/test_random_programs.py",)),
+    Planted("the rest behind chunks", "passes/schedule.py",
+            "{loop.var: as_index(tail) + count * CHUNK}",
+            "{loop.var: as_index(tail) + (count - 1) * CHUNK}",
+            ("tests/test_schedule.py",)),
+    Planted("blocks of the last rows", "passes/contract/tiled.py",
+            'op = "eq" if piece.steps == piece.cut.rest else "lt"', 'op = "lt"',
+            ("tests/test_contract.py",)),
+    Planted("memory given away in a loop", "passes/memory.py",
+            "inside = [s for s in steps if start < s < stop]",
+            "inside = [s for s in steps if start < s < stop - 2]",
+            ("tests/test_plan.py", "tests/test_random_loops.py")),
+)
+FAULTS = (*RULES, *EVALUATIONS, *REWRITES, *SCHEDULES)
