@@ -94,8 +94,8 @@ SCHEDULES = (
             'op = "eq" if piece.steps == piece.cut.rest else "lt"', 'op = "lt"',
             ("tests/test_contract.py",)),
     Planted("memory given away in a loop", "passes/memory.py",
-            "inside = [s for s in steps if start < s < stop]",
-            "inside = [s for s in steps if start < s < stop - 2]",
-            ("tests/test_plan.py", "tests/test_random_loops.py")),
+            "inside = sum(start < s < stop for s in steps)",
+            "inside = sum(start + 1 < s < stop for s in steps)",
+            ("tests/test_plan.py", "tests/test_control_places.py")),
 )
 FAULTS = (*RULES, *EVALUATIONS, *REWRITES, *SCHEDULES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -310,3 +311,15 @@ def test_numpy_style_graph_simplifies() -> None:
     g.output("y", y)
     v = {"x": np.random.default_rng(0).normal(size=(5, 3)), "w": np.ones((3, 4))}
     np.testing.assert_allclose(evaluate(simplify(g), v)["y"], (v["x"] @ v["w"]).mean(0))
+
+
+def test_permutations_merge_in_their_order() -> None:
+    """All pairs: most do not commute."""
+    g = Graph()
+    x = g.input("x", (2, 3, 4), f64)
+    for i, (first, then) in enumerate(product(permutations(range(3)), repeat=2)):
+        g.output(f"y{i}", m.TRANSPOSE(m.TRANSPOSE(x, axes=first), axes=then))
+    feed = {"x": np.arange(24.0).reshape(2, 3, 4)}
+    found = evaluate(simplify(g), feed)
+    for name, want in evaluate(g, feed).items():
+        np.testing.assert_array_equal(found[name], want, name)
