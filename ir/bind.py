@@ -13,7 +13,7 @@ from rlx_py.ir.dim import Dim, names_in, value_of
 from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError
 from rlx_py.ir.graph import Graph, State
 from rlx_py.ir.literal import Literal
-from rlx_py.ir.node import LEAF, Node, at, leaf
+from rlx_py.ir.node import LEAF, Node, at, leaf, same
 from rlx_py.ir.ops.constant import SIZE, constant
 from rlx_py.ir.types import DType, TensorType, TupleType, check_size
 
@@ -54,7 +54,7 @@ def _bound(graph: Graph, sizes: Sizes) -> Graph:
 
 
 def _bound_node(node: Node, inputs: tuple[Node, ...], sizes: Sizes) -> Node:
-    if inputs == node.inputs and not _has_names(node):
+    if same(inputs, node.inputs) and not _has_names(node):
         return node
     attrs = {k: bound_value(v, sizes) for k, v in node.attrs.items()}
     if node.op is LEAF:

@@ -85,7 +85,7 @@ class Dim:
         return Dim, (self.terms,)  # the hash is of this process
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Dim) and self.terms == other.terms
+        return self.terms == other.terms if isinstance(other, Dim) else NotImplemented
 
     @property
     def is_name(self) -> bool:

@@ -30,7 +30,7 @@ from rlx_py.ir.tree import Nesting
 from rlx_py.ir.types import TensorType, TupleType, as_dtype, as_shape, f32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class State:
     """A value a step keeps: `node` is current, `next` replaces it, `init` is the first (a number or
     an array)."""

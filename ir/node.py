@@ -7,15 +7,16 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import is_
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, RLXError, Undecided
 from rlx_py.ir.literal import attr_key
+from rlx_py.ir.operators import Operators, apply
 from rlx_py.ir.signature import check_call
 from rlx_py.ir.types import DType, Precision, TensorType, TupleType, Type, check_size
 
@@ -98,12 +99,11 @@ def register(op: Op) -> Op:
     return op
 
 
-# Operators and methods of Node, filled by rlx_py.ir.ops so that this file imports no ops.
-OPERATORS: dict[str, Callable[..., Any]] = {}
+class Node(Operators):
+    """One operation applied to inputs. Immutable.
 
-
-class Node:
-    """One operation applied to inputs. Immutable, compared by identity."""
+    `==` is an element-wise operation; sets and keys know a node by its identity.
+    """
 
     __slots__ = ("__weakref__", "attrs", "inputs", "loc", "op", "origin", "type")
     __array_ufunc__ = None  # so that array * node asks Node
@@ -181,112 +181,7 @@ class Node:
     def __getitem__(self, key: Any) -> Node:
         if isinstance(self.type, TupleType):
             return project(self, key)
-        return _apply("getitem", self, key)
-
-    # Arithmetic: NumPy's meaning, one entry a line.
-    def __add__(self, other: Any) -> Node: return _apply("add", self, other)
-    def __radd__(self, other: Any) -> Node: return _apply("add", other, self)
-    def __sub__(self, other: Any) -> Node: return _apply("subtract", self, other)
-    def __rsub__(self, other: Any) -> Node: return _apply("subtract", other, self)
-    def __mul__(self, other: Any) -> Node: return _apply("multiply", self, other)
-    def __rmul__(self, other: Any) -> Node: return _apply("multiply", other, self)
-    def __truediv__(self, other: Any) -> Node: return _apply("divide", self, other)
-    def __rtruediv__(self, other: Any) -> Node: return _apply("divide", other, self)
-    def __floordiv__(self, other: Any) -> Node: return _apply("floor_divide", self, other)
-    def __rfloordiv__(self, other: Any) -> Node: return _apply("floor_divide", other, self)
-    def __mod__(self, other: Any) -> Node: return _apply("remainder", self, other)
-    def __rmod__(self, other: Any) -> Node: return _apply("remainder", other, self)
-    def __pow__(self, other: Any) -> Node: return _apply("power", self, other)
-    def __rpow__(self, other: Any) -> Node: return _apply("power", other, self)
-    def __matmul__(self, other: Any) -> Node: return _apply("matmul", self, other)
-    def __rmatmul__(self, other: Any) -> Node: return _apply("matmul", other, self)
-    def __neg__(self) -> Node: return _apply("negative", self)
-    def __pos__(self) -> Node: return self
-    def __abs__(self) -> Node: return _apply("abs", self)
-    def __lt__(self, other: Any) -> Node: return _apply("less", self, other)
-    def __le__(self, other: Any) -> Node: return _apply("less_equal", self, other)
-    def __gt__(self, other: Any) -> Node: return _apply("greater", self, other)
-    def __ge__(self, other: Any) -> Node: return _apply("greater_equal", self, other)
-    def __and__(self, other: Any) -> Node: return _apply("bitwise_and", self, other)
-    def __rand__(self, other: Any) -> Node: return _apply("bitwise_and", other, self)
-    def __or__(self, other: Any) -> Node: return _apply("bitwise_or", self, other)
-    def __ror__(self, other: Any) -> Node: return _apply("bitwise_or", other, self)
-    def __xor__(self, other: Any) -> Node: return _apply("bitwise_xor", self, other)
-    def __rxor__(self, other: Any) -> Node: return _apply("bitwise_xor", other, self)
-    def __lshift__(self, other: Any) -> Node: return _apply("left_shift", self, other)
-    def __rlshift__(self, other: Any) -> Node: return _apply("left_shift", other, self)
-    def __rshift__(self, other: Any) -> Node: return _apply("right_shift", self, other)
-    def __rrshift__(self, other: Any) -> Node: return _apply("right_shift", other, self)
-    def __invert__(self) -> Node: return _apply("invert", self)
-
-    @property
-    def T(self) -> Node:
-        """The axes reversed."""
-        return _apply("transpose", self)
-
-    def transpose(self, *axes: Any) -> Node:
-        """The axes permuted, as ndarray.transpose."""
-        return _apply("transpose", self, _unpacked(axes) if axes else None)
-
-    def reshape(self, *shape: Any) -> Node:
-        """The elements in row-major order under another shape; one size may be -1."""
-        return _apply("reshape", self, _unpacked(shape))
-
-    def astype(self, dtype: Any) -> Node:
-        """The values converted to another element type."""
-        return _apply("astype", self, dtype)
-
-    def flatten(self) -> Node:
-        """The elements as one axis."""
-        return _apply("reshape", self, (-1,))
-
-    def squeeze(self, axis: Any = None) -> Node:
-        """Without axes of size 1."""
-        return _apply("squeeze", self, axis)
-
-    def swapaxes(self, a: int, b: int) -> Node:
-        """Two axes exchanged."""
-        return _apply("swapaxes", self, a, b)
-
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Node:
-        """Sum over axes; the element type is kept (bool sums to i64)."""
-        return _apply("sum", self, axis=axis, keepdims=keepdims)
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Node:
-        """Arithmetic mean over axes."""
-        return _apply("mean", self, axis=axis, keepdims=keepdims)
-
-    def var(self, axis: Any = None, keepdims: bool = False) -> Node:
-        """Population variance over axes."""
-        return _apply("var", self, axis=axis, keepdims=keepdims)
-
-    def std(self, axis: Any = None, keepdims: bool = False) -> Node:
-        """Population standard deviation over axes."""
-        return _apply("std", self, axis=axis, keepdims=keepdims)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Node:
-        """Maximum over axes."""
-        return _apply("max", self, axis=axis, keepdims=keepdims)
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> Node:
-        """Minimum over axes."""
-        return _apply("min", self, axis=axis, keepdims=keepdims)
-
-    def prod(self, axis: Any = None, keepdims: bool = False) -> Node:
-        """Product over axes."""
-        return _apply("prod", self, axis=axis, keepdims=keepdims)
-
-    def argmax(self, axis: Any = None, keepdims: bool = False) -> Node:
-        """Index (i64) of the first maximum."""
-        return _apply("argmax", self, axis=axis, keepdims=keepdims)
-
-    def argmin(self, axis: Any = None, keepdims: bool = False) -> Node:
-        """Index (i64) of the first minimum."""
-        return _apply("argmin", self, axis=axis, keepdims=keepdims)
-
-    def cumsum(self, axis: Any = None) -> Node:
-        """Cumulative sum."""
-        return _apply("cumsum", self, axis=axis)
+        return apply("getitem", self, key)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The value of a node that a tape recorded (`rlx.Tape`); ArgumentError for any other."""
@@ -297,22 +192,6 @@ class Node:
         if self.size != 1:
             raise ArgumentError(f"item takes one element, not {self.type}" + at(user_location()))
         return self.numpy().item()
-
-
-def _unpacked(entries: tuple[Any, ...]) -> Any:
-    """What ndarray methods take: sizes one by one, or as one sequence."""
-    alone = len(entries) == 1 and not isinstance(entries[0], int | np.integer | Dim)
-    return entries[0] if alone else entries
-
-
-def _apply(name: str, *operands: Any, **attrs: Any) -> Node:
-    try:
-        result = OPERATORS[name](*operands, **attrs)
-    except RLXError as error:
-        named = str(error).startswith(name)
-        raise error if named else error.__class__(f"{name}: {error}") from None
-    assert isinstance(result, Node)
-    return result
 
 
 Recorder = Callable[..., Node]  # takes what Node takes
@@ -388,9 +267,14 @@ def make(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Node:
     return _new(op, tuple(inputs), attrs, type, loc, source)
 
 
+def same(left: Sequence[Node], right: Sequence[Node]) -> bool:
+    """Whether two sequences hold the same nodes; `==` of nodes is an operation."""
+    return len(left) == len(right) and all(map(is_, left, right))
+
+
 def replaced(node: Node, inputs: tuple[Node, ...]) -> Node:
     """The same operation on other inputs of the same types."""
-    if all(a is b for a, b in zip(node.inputs, inputs, strict=True)):
+    if same(node.inputs, inputs):
         return node
     if all(a.type == b.type for a, b in zip(node.inputs, inputs, strict=True)):
         return _new(node.op, inputs, node.attrs, node.type, node.loc, node.origin)

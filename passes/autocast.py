@@ -160,7 +160,8 @@ class _Caster:
         if precision is Precision.NARROW:
             return self.target
         narrow = [n for n in operands if self.done[n].dtype is self.target]
-        others = [n for n in operands if n not in narrow and n not in self.constant]
+        others = [n for n in operands
+                  if self.done[n].dtype is not self.target and n not in self.constant]
         is_narrow = precision is Precision.NEUTRAL and narrow and not others
         return self.target if is_narrow else f32
 

@@ -33,7 +33,7 @@ from rlx_py.passes.differentiate import ChainRule, prepared
 from rlx_py.passes.jvp import lacks_jvp, pushforward
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Value:
     """A node in the new graph, and whether it has the batch axis, first of its axes."""
 

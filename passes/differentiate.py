@@ -22,7 +22,7 @@ from rlx_py.passes.simplify import BEFORE_DIFFERENTIATION, simplify
 SINGULAR = ("zero", "ieee", "report")
 
 
-@dataclass
+@dataclass(eq=False)
 class ChainRule:
     """The product of a cotangent (or tangent) and a partial derivative.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -23,13 +23,13 @@ MIN_ROWS = 8  # rows below which fusing a large row would leave cores idle
 SMALL_WORK = 1 << 14  # elements below which idle cores do not matter
 
 
-@dataclass
+@dataclass(eq=False)
 class Nest:
     """Members that share all their loops; `domain` is the rows and what is inside them."""
 
     domain: tuple[int, ...]
     outer: int | None  # axes before the reduced ones; None while no member reduces
-    members: list[Node] = field(default_factory=list)
+    members: dict[Node, None]  # in order
 
 
 @dataclass(eq=False)
@@ -81,7 +81,7 @@ class Fusion(Storage):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
-        self._frontiers: dict[Node, list[Node]] = {}
+        self._frontiers: dict[Node, Set[Node]] = {}
         self.groups: list[Group] = []
         self.group_of: dict[Node, Group] = {}
         self.reads: dict[Node, list[tuple[Node, Place]]] = {}
@@ -123,7 +123,7 @@ class Fusion(Storage):
                     return
         group = self._new_group(node)
         group.rows = extents[:outer]
-        group.nests.append(Nest(extents, outer, [node]))
+        group.nests.append(Nest(extents, outer, {node: None}))
         self._note_reader(node, group)
 
     def _twins(self, node: Node) -> list[Group]:
@@ -184,14 +184,14 @@ class Fusion(Storage):
                 if other.above & group.bit:
                     other.above |= above
 
-    def frontier(self, node: Node) -> list[Node]:
-        """The stored nodes a stored node reads."""
+    def frontier(self, node: Node) -> Set[Node]:
+        """The stored nodes a stored node reads, in order."""
         known = self._frontiers.get(node)
         if known is None:
             known = self._frontiers[node] = self._frontier(node)
         return known
 
-    def _frontier(self, node: Node) -> list[Node]:
+    def _frontier(self, node: Node) -> Set[Node]:
         found: dict[Node, None] = {}
         seen: set[Node] = set()
         work = list(node.inputs)
@@ -204,7 +204,7 @@ class Fusion(Storage):
                 found[n] = None
             else:
                 work.extend(n.inputs)
-        return list(found)
+        return found.keys()
 
     def _dry_reads(self, node: Node, vars: tuple[Var, ...]) -> list[tuple[Node, Place]]:
         """Which stored elements the node reads at its domain index."""
@@ -268,10 +268,10 @@ class Fusion(Storage):
                     first = max(first, k if same else k + 1)
         for nest in group.nests[first:]:
             if nest.domain == extents and (outer is None or nest.outer in (None, outer)):
-                nest.members.append(node)
+                nest.members[node] = None
                 nest.outer = outer if nest.outer is None else nest.outer
                 return
-        group.nests.append(Nest(extents, outer, [node]))
+        group.nests.append(Nest(extents, outer, {node: None}))
 
     def _join_epilogue(self, node: Node, group: Group) -> bool:
         if isinstance(node.op.kernel, ReduceRule):
@@ -338,7 +338,7 @@ class Fusion(Storage):
         group = self.group_of.get(source)
         if group is None or group.contract is None or group.scatter is not None:
             return False
-        if self.users[source] != [node] or source in self.roots:
+        if len(self.users[source]) != 1 or source in self.roots:
             return False
         if node.dtype.compute is not node.dtype or not self._independent(node, group):
             return False

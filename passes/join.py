@@ -5,7 +5,7 @@ So forward mode through a loop holds no stack, and kernels of both may share mem
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from rlx_py.ir.body import graph_of
 from rlx_py.ir.graph import Graph
@@ -27,7 +27,7 @@ def join_loops(graph: Graph) -> Graph:
 
 def _pair(graph: Graph) -> tuple[Node, Node] | None:
     """A loop, and one behind it that may run along with it."""
-    loops = [n for n in graph.nodes if n.op is SCAN and not n.attrs["cond"]]
+    loops = dict.fromkeys(n for n in graph.nodes if n.op is SCAN and not n.attrs["cond"])
     for late in loops:
         for x in dict.fromkeys(late.inputs):
             if x.op is PROJECT and x.inputs[0] in loops and _along(x.inputs[0], late):
@@ -80,8 +80,8 @@ def _joined(graph: Graph, early: Node, late: Node) -> Graph:
     places = {early: [*range(n), *range(n + m, n + m + len(a_outputs) - n)],
               late: [*range(n, n + m), *range(m + len(a_outputs), len(results))]}
     return substituted(graph, {p: project(made, places[p.inputs[0]][p.attrs["index"]])
-                               for p in _projections(graph, (early, late))})
+                               for p in _projections(graph, {early, late})})
 
 
-def _projections(graph: Graph, loops: Sequence[Node]) -> list[Node]:
+def _projections(graph: Graph, loops: Collection[Node]) -> list[Node]:
     return [n for n in graph.nodes if n.op is PROJECT and n.inputs[0] in loops]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isnan
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 import ml_dtypes
 import numpy as np
@@ -57,7 +57,8 @@ class Range:
 
 
 ANYTHING = Range(-inf, inf, True)
-_KNOWN: WeakKeyDictionary[Node, Range] = WeakKeyDictionary()
+# By the node's id, as long as it lives: a WeakKeyDictionary would compare nodes.
+_KNOWN: dict[int, tuple[Range, ref[Node]]] = {}
 
 
 def range_of(node: Node) -> Range:
@@ -65,17 +66,22 @@ def range_of(node: Node) -> Range:
     stack = [node]
     while stack:
         top = stack[-1]
-        if top in _KNOWN:
+        if id(top) in _KNOWN:
             stack.pop()
             continue
         inputs = top.inputs if top.op in RULES else ()
-        waiting = [x for x in inputs if x not in _KNOWN]
+        waiting = [x for x in inputs if id(x) not in _KNOWN]
         if waiting:
             stack.extend(waiting)
             continue
-        _KNOWN[top] = _within_dtype(top, [_KNOWN[x] for x in inputs])
+        _remember(top, _within_dtype(top, [_KNOWN[id(x)][0] for x in inputs]))
         stack.pop()
-    return _KNOWN[node]
+    return _KNOWN[id(node)][0]
+
+
+def _remember(node: Node, found: Range) -> None:
+    key = id(node)
+    _KNOWN[key] = found, ref(node, lambda _: _KNOWN.pop(key, None))
 
 
 def _within_dtype(node: Node, inputs: list[Range]) -> Range:

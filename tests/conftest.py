@@ -1,6 +1,7 @@
 """Random tests draw the same examples in every run; HYPOTHESIS_PROFILE=explore draws new ones.
 
-The memory plan of every program that a test compiles in its own process is checked.
+The memory plan of every program that a test compiles in its own process is checked, and the
+engine may not compare nodes (tests/identity.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from identity import refuse_comparison_by_the_engine
 from rlx_py.backends.llvm import backend
 from rlx_py.ir.kernel import Program
 from rlx_py.passes.memory import plan_memory
@@ -19,6 +21,7 @@ from rlx_py.passes.plan_check import check_plan
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+refuse_comparison_by_the_engine()
 
 
 @pytest.fixture(autouse=True, scope="session")

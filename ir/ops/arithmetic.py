@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.node import OPERATORS, Node
+from rlx_py.ir.node import Node
+from rlx_py.ir.operators import OPERATORS
 from rlx_py.ir.ops import elementwise as ew
 from rlx_py.ir.ops.compare import AND, EQ, LT, NE, OR, SHR, XOR
 from rlx_py.ir.ops.constant import scalar_of

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.node import OPERATORS, Node, Op
+from rlx_py.ir.node import Node, Op
+from rlx_py.ir.operators import OPERATORS
 from rlx_py.ir.ops.compare import AND, EQ, GE, GT, LE, LT, NE, NOT, OR, SHL, SHR, XOR
 from rlx_py.ir.ops.constant import scalar_of
 from rlx_py.ir.ops.elementwise import ABS, MAX, MIN, SELECT, cast, fill
@@ -241,6 +242,7 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None,
 
 OPERATORS.update({
     "bitwise_and": bitwise_and, "bitwise_or": bitwise_or, "bitwise_xor": bitwise_xor,
-    "greater": greater, "greater_equal": greater_equal, "invert": invert,
-    "left_shift": left_shift, "less": less, "less_equal": less_equal, "right_shift": right_shift,
+    "equal": equal, "greater": greater, "greater_equal": greater_equal, "invert": invert,
+    "left_shift": left_shift, "less": less, "less_equal": less_equal, "not_equal": not_equal,
+    "right_shift": right_shift,
 })

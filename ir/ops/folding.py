@@ -11,7 +11,8 @@ from math import prod as product
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.node import OPERATORS, Node, Op
+from rlx_py.ir.node import Node, Op
+from rlx_py.ir.operators import OPERATORS
 from rlx_py.ir.ops.compare import NE
 from rlx_py.ir.ops.cumulative import CUMPROD, CUMSUM
 from rlx_py.ir.ops.elementwise import ABS, DIV, cast, fill, fill_root

@@ -14,7 +14,8 @@ import numpy as np
 
 from rlx_py.ir.dim import Dim, indices, larger
 from rlx_py.ir.errors import ArgumentError, DTypeError
-from rlx_py.ir.node import OPERATORS, Node
+from rlx_py.ir.node import Node
+from rlx_py.ir.operators import OPERATORS
 from rlx_py.ir.ops.compare import AND, GE, LT
 from rlx_py.ir.ops.constant import CONSTANT, constant
 from rlx_py.ir.ops.elementwise import ADD, MUL, REM, SELECT, cast, fill

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import OPERATORS, Node
+from rlx_py.ir.node import Node
+from rlx_py.ir.operators import OPERATORS
 from rlx_py.ir.ops.arguments import integers
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.contract import CONTRACT

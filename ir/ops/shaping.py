@@ -10,7 +10,8 @@ import numpy as np
 
 from rlx_py.ir.dim import Dim, indices, larger
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import OPERATORS, Node
+from rlx_py.ir.node import Node
+from rlx_py.ir.operators import OPERATORS
 from rlx_py.ir.ops.arguments import MOST_PARTS, check_held, integers
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.index import GATHER

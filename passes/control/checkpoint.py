@@ -11,6 +11,7 @@ from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.evaluate import toposort_from
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import (
+    LEAF,
     Chain,
     Cotangent,
     Node,
@@ -113,7 +114,7 @@ def _intermediates(graph: Graph) -> list[Node]:
 
 def _checkpointed_graph(graph: Graph, choose: Choose) -> Graph:
     leaves = list(graph.leaves.values())
-    inner = [n for n in dict.fromkeys(graph.roots) if n not in leaves]
+    inner = list(dict.fromkeys(n for n in graph.roots if n.op is not LEAF))
     own = placeholders("x", leaves)
     results = over(inner, dict(zip(leaves, own, strict=True)))
     made = dict(zip(inner, _region(own, leaves, results, choose), strict=True))
@@ -150,7 +151,8 @@ def _vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
     given = [c for c in ct if c is not None]
     seeds = list(zip((y for y, c in zip(outputs, ct, strict=True) if c is not None),
                      placeholders("ct", given), strict=True))
-    kept = {outputs[k]: project(node, k) for k in node.attrs["kept"] if outputs[k] not in leaves}
+    kept = {outputs[k]: project(node, k) for k in node.attrs["kept"]
+            if outputs[k].op is not LEAF}
     order = toposort(outputs)
     stops = [n for n in order if n in kept and n.dtype.is_float]
     inside = BodyChain(chain)

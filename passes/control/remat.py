@@ -36,7 +36,7 @@ from rlx_py.passes.vjp import pullback
 _SOURCE, _SINK = "source", "sink"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Choice:
     """Values to keep, the bytes they hold and the work that is done again."""
 

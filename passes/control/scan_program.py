@@ -33,6 +33,7 @@ class _Pruning:
         self.carries, self.xs, self.consts = self.loop.leaves()
         count, self.first, given, shared = self.loop.split(node.inputs)
         self.count = count[0] if count else None
+        self.sliced = frozenset(self.xs)
         self.outside = dict(zip([*self.xs, *self.consts], [*given, *shared], strict=True))
         self.outputs = list(graph_of(self.loop.body).outputs.values())
         self.test = condition(self.loop)
@@ -55,7 +56,7 @@ class _Pruning:
         stacked = [k for k in asked if n <= k < len(self.outputs)]
         whole = self.count is None and self.test is None
         for k in list(stacked):
-            if whole and self.outputs[k] in self.xs:
+            if whole and self.outputs[k] in self.sliced:
                 found[k] = self.outside[self.outputs[k]]
                 stacked.remove(k)
         if whole and not live and not stacked:
@@ -81,7 +82,7 @@ class _Pruning:
         moving = {self.carries[k]: leaf(f"s{k}", "input", self.carries[k].type) for k in live}
         values = dict(moving)
         for x in self.outside:
-            values[x] = self._slice(x) if x in self.xs else self._local(self.outside[x])
+            values[x] = self._slice(x) if x in self.sliced else self._local(self.outside[x])
         roots = [self.outputs[k] for k in (*live, *stacked)]
         tested = [] if self.test is None else [self.test]
         written = self._hoisted(over([*roots, *tested], values))

@@ -218,7 +218,7 @@ def _cell_op(cell: Cell) -> Op:
 # ---- all steps -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Run:
     """What a scan made: states after the last step, and of each step, time first, its states and
     what the cell kept."""

@@ -65,7 +65,7 @@ def check_mixer(c: TensorType, b: TensorType, x: TensorType, steps: Sequence[Ten
         require_shape(name, t, (heads, *ranks, c.shape[3]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Operands:
     """C, B [Bt, L, R·G, N]; x[Bt, L, H, R, P]; adt, dt, trap [Bt, L, H]; angle[Bt, L, A]; c_bias,
     b_bias [H, R, N]; or their cotangents."""

@@ -22,7 +22,7 @@ from rlx_py.ir.types import TensorType
 from rlx_py.passes.control.loops import scan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outer:
     """The operands, or their cotangents."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx_py.ir.node import Node
+from rlx_py.ir.node import Node, same
 from rlx_py.ir.ops.movement import (
     BROADCAST,
     CONCAT,
@@ -168,7 +168,7 @@ def flatten_concat(n: Node) -> Node | None:  # concat(x) -> x; empty parts go; c
             parts.append(x)
     if len(parts) == 1:
         return parts[0] if parts[0].shape == n.shape else None
-    return CONCAT(*parts, axis=axis) if tuple(parts) != n.inputs else None
+    return None if same(parts, n.inputs) else CONCAT(*parts, axis=axis)
 
 
 @rule(REVERSE)

@@ -1,0 +1,159 @@
+"""Operators and methods of nodes, with NumPy's names and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlx_py.ir.dim import Dim
+from rlx_py.ir.errors import RLXError
+
+if TYPE_CHECKING:
+    from rlx_py.ir.node import Node
+
+# Filled by rlx_py.ir.ops, so that a node's file imports no ops.
+OPERATORS: dict[str, Callable[..., Node]] = {}
+
+
+class Operators:
+    """What makes nodes of a node by operators and methods."""
+
+    __slots__ = ()
+
+    # Python makes a class that has `==` unhashable; nodes are keys by their identity.
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> Any:
+        return apply("equal", self, other) if compares_with(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return apply("not_equal", self, other) if compares_with(other) else NotImplemented
+
+    # Arithmetic: NumPy's meaning, one entry a line.
+    def __add__(self, other: Any) -> Node: return apply("add", self, other)
+    def __radd__(self, other: Any) -> Node: return apply("add", other, self)
+    def __sub__(self, other: Any) -> Node: return apply("subtract", self, other)
+    def __rsub__(self, other: Any) -> Node: return apply("subtract", other, self)
+    def __mul__(self, other: Any) -> Node: return apply("multiply", self, other)
+    def __rmul__(self, other: Any) -> Node: return apply("multiply", other, self)
+    def __truediv__(self, other: Any) -> Node: return apply("divide", self, other)
+    def __rtruediv__(self, other: Any) -> Node: return apply("divide", other, self)
+    def __floordiv__(self, other: Any) -> Node: return apply("floor_divide", self, other)
+    def __rfloordiv__(self, other: Any) -> Node: return apply("floor_divide", other, self)
+    def __mod__(self, other: Any) -> Node: return apply("remainder", self, other)
+    def __rmod__(self, other: Any) -> Node: return apply("remainder", other, self)
+    def __pow__(self, other: Any) -> Node: return apply("power", self, other)
+    def __rpow__(self, other: Any) -> Node: return apply("power", other, self)
+    def __matmul__(self, other: Any) -> Node: return apply("matmul", self, other)
+    def __rmatmul__(self, other: Any) -> Node: return apply("matmul", other, self)
+    def __neg__(self) -> Node: return apply("negative", self)
+    def __pos__(self) -> Any: return self
+    def __abs__(self) -> Node: return apply("abs", self)
+    def __lt__(self, other: Any) -> Node: return apply("less", self, other)
+    def __le__(self, other: Any) -> Node: return apply("less_equal", self, other)
+    def __gt__(self, other: Any) -> Node: return apply("greater", self, other)
+    def __ge__(self, other: Any) -> Node: return apply("greater_equal", self, other)
+    def __and__(self, other: Any) -> Node: return apply("bitwise_and", self, other)
+    def __rand__(self, other: Any) -> Node: return apply("bitwise_and", other, self)
+    def __or__(self, other: Any) -> Node: return apply("bitwise_or", self, other)
+    def __ror__(self, other: Any) -> Node: return apply("bitwise_or", other, self)
+    def __xor__(self, other: Any) -> Node: return apply("bitwise_xor", self, other)
+    def __rxor__(self, other: Any) -> Node: return apply("bitwise_xor", other, self)
+    def __lshift__(self, other: Any) -> Node: return apply("left_shift", self, other)
+    def __rlshift__(self, other: Any) -> Node: return apply("left_shift", other, self)
+    def __rshift__(self, other: Any) -> Node: return apply("right_shift", self, other)
+    def __rrshift__(self, other: Any) -> Node: return apply("right_shift", other, self)
+    def __invert__(self) -> Node: return apply("invert", self)
+
+    @property
+    def T(self) -> Node:
+        """The axes reversed."""
+        return apply("transpose", self)
+
+    def transpose(self, *axes: Any) -> Node:
+        """The axes permuted, as ndarray.transpose."""
+        return apply("transpose", self, _unpacked(axes) if axes else None)
+
+    def reshape(self, *shape: Any) -> Node:
+        """The elements in row-major order under another shape; one size may be -1."""
+        return apply("reshape", self, _unpacked(shape))
+
+    def astype(self, dtype: Any) -> Node:
+        """The values converted to another element type."""
+        return apply("astype", self, dtype)
+
+    def flatten(self) -> Node:
+        """The elements as one axis."""
+        return apply("reshape", self, (-1,))
+
+    def squeeze(self, axis: Any = None) -> Node:
+        """Without axes of size 1."""
+        return apply("squeeze", self, axis)
+
+    def swapaxes(self, a: int, b: int) -> Node:
+        """Two axes exchanged."""
+        return apply("swapaxes", self, a, b)
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Sum over axes; the element type is kept (bool sums to i64)."""
+        return apply("sum", self, axis=axis, keepdims=keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Arithmetic mean over axes."""
+        return apply("mean", self, axis=axis, keepdims=keepdims)
+
+    def var(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Population variance over axes."""
+        return apply("var", self, axis=axis, keepdims=keepdims)
+
+    def std(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Population standard deviation over axes."""
+        return apply("std", self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Maximum over axes."""
+        return apply("max", self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Minimum over axes."""
+        return apply("min", self, axis=axis, keepdims=keepdims)
+
+    def prod(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Product over axes."""
+        return apply("prod", self, axis=axis, keepdims=keepdims)
+
+    def argmax(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Index (i64) of the first maximum."""
+        return apply("argmax", self, axis=axis, keepdims=keepdims)
+
+    def argmin(self, axis: Any = None, keepdims: bool = False) -> Node:
+        """Index (i64) of the first minimum."""
+        return apply("argmin", self, axis=axis, keepdims=keepdims)
+
+    def cumsum(self, axis: Any = None) -> Node:
+        """Cumulative sum."""
+        return apply("cumsum", self, axis=axis)
+
+
+def compares_with(value: object) -> bool:
+    """Whether `==` compares with it: text is no operand, even where NumPy holds it."""
+    if isinstance(value, str | bytes | type):
+        return False
+    return isinstance(value, bool | int | float | list | tuple | Dim) or hasattr(value, "__array__")
+
+
+def _unpacked(entries: tuple[Any, ...]) -> Any:
+    """What ndarray methods take: sizes one by one, or as one sequence."""
+    alone = len(entries) == 1 and not isinstance(entries[0], int | np.integer | Dim)
+    return entries[0] if alone else entries
+
+
+def apply(name: str, *operands: Any, **attrs: Any) -> Node:
+    """What the function of that name gives; a typed error carries the name."""
+    try:
+        return OPERATORS[name](*operands, **attrs)
+    except RLXError as error:
+        named = str(error).startswith(name)
+        raise error if named else error.__class__(f"{name}: {error}") from None
