@@ -16,6 +16,7 @@ from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.operand import as_node, broadcast_shape, broadcast_to, convert, operands
 from rlx_py.ir.ops.scores import GIVEN, MASKS, ORDERS
+from rlx_py.ir.types import u32
 
 # ---- the general functions -------------------------------------------------------------------
 
@@ -162,7 +163,7 @@ def _dropout_keys(p: float, key: Any) -> list[Node]:
     if key is None:
         raise ArgumentError("dropout needs dropout_key: rlx.random.key(seed), or "
                             "rlx.random.key_state")
-    return [as_node(key)]
+    return [as_node(key, u32)]
 
 
 def _with_heads(q: Node, k: Node, v: Node, heads: int) -> tuple[Node, Node, Node]:

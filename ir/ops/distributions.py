@@ -67,7 +67,7 @@ def seeded(seed: int) -> np.ndarray[Any, Any]:
 
 
 def _single(key: Any) -> Node:
-    node = as_node(key)
+    node = as_node(key, u32)
     if node.dtype is not u32 or node.shape != (2,):
         raise DTypeError(f"a key is u32[2], not {node.type}")
     return node
@@ -271,7 +271,7 @@ def permutation(key: Any, x: Any, axis: int = 0) -> Node:
         at = normalize_axis(axis, node.rank)
     size = node.shape[at]
     places = iota((size,), 0, i64)
-    key = as_node(key)
+    key = as_node(key, u32)
     for _ in range(ceil(3 * log(max(size, 1)) / log(2**32 - 1))):
         keys = split(key)
         key = keys[0]

@@ -65,7 +65,7 @@ def _dropped(x: Any, p: float, training: bool, key: Any, channels: int | None) -
     if key is None:
         raise ArgumentError("training needs a key: rlx.random.key(seed), or rlx.random.key_state")
     shared = () if channels is None else tuple(range(2, node.rank))
-    return DROPOUT(node, as_node(key), p=float(p), shared=shared)
+    return DROPOUT(node, as_node(key, u32), p=float(p), shared=shared)
 
 
 @located

@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 from rlx_py.ir.errors import RLXError
 from rlx_py.ir.node import at, user_location
 from rlx_py.ir.ops.annotated import checked
+from rlx_py.ir.ops.beside import followed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -18,13 +19,14 @@ def located(function: Callable[P, R]) -> Callable[P, R]:
     """The function, whose errors carry its name and the line of its caller.
 
     Arguments annotated with a plain kind (int, float, bool, str, or None beside one) are checked
-    and converted first: what NumPy has of that kind becomes Python's.
+    and converted first: what NumPy has of that kind becomes Python's. Arrays of floats take the
+    element type of the nodes beside them (`rlx_py.ir.ops.beside`).
     """
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            given, named = checked(function, args, kwargs)
+            given, named = followed(function, *checked(function, args, kwargs))
             return function(*given, **named)
         except RLXError as error:
             if "\n  at " in str(error):

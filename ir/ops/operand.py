@@ -9,48 +9,81 @@ import numpy as np
 from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Node
+from rlx_py.ir.ops.beside import Array, beside, promoted, taken
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.elementwise import cast
 from rlx_py.ir.ops.movement import BROADCAST, RESHAPE
 from rlx_py.ir.types import DType, as_dtype, as_shape, i64, promote
 
 Scalar = bool | int | float | Dim
+F16_MAX = 65504.0  # what every float holds
 
 
 def as_node(value: Any, like: DType | None = None) -> Node:
     """A node from a node, an array, or a Python scalar, which takes the type `like` where it can.
 
-    A float scalar beside integers makes f32; a bool or int scalar beside anything takes its type.
+    A float beside integers makes f32; a bool or int scalar beside anything takes its type, and an
+    array that of its kind. Raises ArgumentError, DTypeError (of a number that does not fit).
     """
     if isinstance(value, Node):
         return value
-    if isinstance(value, Scalar) and not isinstance(value, np.generic):
-        own = i64 if isinstance(value, Dim) else as_dtype(type(value))
-        if like is None or (isinstance(value, float) and not like.is_float):
-            return constant(value, own)
-        if like.kind == "bool" and not isinstance(value, bool):
-            return constant(value, own)
-        return constant(value, like)
+    if not is_scalar(value):
+        array = array_of(value)
+        own = as_dtype(array.dtype)
+        follows = like is not None and (own.is_float or (own.is_int and like.is_int))
+        return constant(taken(array, beside(like, own)) if follows else array)
+    own = i64 if isinstance(value, Dim) else as_dtype(type(value))
+    if like is None or (isinstance(value, float) and not like.is_float):
+        return constant(value, own)
+    if like.kind == "bool" and not isinstance(value, bool):
+        return constant(value, own)
+    found = constant(value, like)
+    if like.is_float and not isinstance(value, Dim) and abs(value) > F16_MAX:
+        taken(np.asarray(float(value)), like)  # refuses what becomes infinite
+    return found
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether a value is Python's own number, which never decides on an element type, or a size."""
+    return isinstance(value, Scalar) and not isinstance(value, np.generic)
+
+
+def array_of(value: Any) -> Array:
+    """An array of numbers. Raises ArgumentError, DTypeError (of a type that there is none for)."""
     try:
-        return constant(np.asarray(value))
+        array = np.asarray(value)
+        as_dtype(array.dtype)
     except (DTypeError, ValueError) as error:
+        if isinstance(error, DTypeError) and array.dtype.kind in "iufc":
+            raise
         raise ArgumentError(
             f"not a node, array or number: {type(value).__name__}") from error
+    return array
 
 
 def operands(*values: Any) -> list[Node]:
-    """Nodes of one promoted element type (Python scalars never widen it), not yet of one shape."""
-    arrays = [v for v in values if not isinstance(v, Scalar) or isinstance(v, np.generic)]
-    nodes = [as_node(v) for v in arrays]
-    common: DType | None = None
-    for n in nodes:
-        common = n.dtype if common is None else promote(common, n.dtype)
-    for v in values:
-        if isinstance(v, Scalar) and not isinstance(v, np.generic):
-            common = as_node(v, common).dtype if common is None else promote(
-                common, as_node(v, common).dtype)
+    """Nodes of one element type, not yet of one shape.
+
+    Nodes promote among themselves, arrays follow them as `beside` says, and Python scalars never
+    widen.
+    """
+    given = [v if isinstance(v, Node) or is_scalar(v) else array_of(v) for v in values]
+    common = promoted([v.dtype for v in given if isinstance(v, Node)])
+    arrays = promoted([as_dtype(v.dtype) for v in given if isinstance(v, np.ndarray)])
+    if arrays is not None:
+        common = beside(common, arrays)
+    for v in given:
+        if is_scalar(v):
+            own = as_node(v, common).dtype
+            common = own if common is None else promote(common, own)
     assert common is not None
-    return [convert(as_node(v, common), common) for v in values]
+    return [_operand(v, common) for v in given]
+
+
+def _operand(value: Any, dtype: DType) -> Node:
+    if isinstance(value, np.ndarray):
+        return constant(taken(value, dtype))
+    return convert(as_node(value, dtype), dtype)
 
 
 def ratio(a: Any, b: Any, dtype: DType) -> Any:

@@ -214,7 +214,8 @@ def _step(length: int, count: int, scale: Fraction | None, align_corners: bool) 
 
 
 @located
-def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+def interpolate(input: Any, size: Any = None,
+                scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
                 align_corners: bool | None = None,
                 recompute_scale_factor: bool | None = None) -> Node:
     """input[N, C, L…] resampled to a size, or by scale_factor to ⌊L·scale⌋.
@@ -253,7 +254,8 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
 
 
 @located
-def upsample(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+def upsample(input: Any, size: Any = None,
+                scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
              align_corners: bool | None = None) -> Node:
     """`interpolate`, under its older name."""
     return interpolate(input, size, scale_factor, mode, align_corners)

@@ -26,6 +26,7 @@ from rlx_py.ir.node import (
     toposort,
 )
 from rlx_py.ir.ops.batching import size_of
+from rlx_py.ir.ops.beside import Nested
 from rlx_py.ir.ops.elementwise import SELECT
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import spread
@@ -54,7 +55,7 @@ Results = tuple[Sequence[Node], Sequence[Node]]  # leaves, and what a branch mak
 
 
 @located
-def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *args: Any) -> Any:
+def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *args: Nested) -> Any:
     """then(*args) where pred, a bool scalar, is true, else orelse(*args); as jax.lax.cond.
 
     Arguments and results nest as they like, those of the two alike; both functions may use nodes

@@ -11,6 +11,7 @@ from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError
 from rlx_py.ir.node import Node, leaf, project
 from rlx_py.ir.ops.barrier import IN_MEMORY
+from rlx_py.ir.ops.beside import Nested
 from rlx_py.ir.ops.checkpoints import budget, count, every
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.elementwise import MUL, SELECT
@@ -43,8 +44,9 @@ class Body(NamedTuple):
 
 
 @located
-def scan(body: Callable[[Any, Any], Any], init: Any, xs: Any = None, length: int | None = None,
-         reverse: bool = False, checkpoint: Checkpoints = None) -> tuple[Any, Any]:
+def scan(body: Callable[[Any, Any], Any], init: Nested, xs: Nested = None,
+         length: int | None = None, reverse: bool = False,
+         checkpoint: Checkpoints = None) -> tuple[Any, Any]:
     """The last carry and the stacked results of body(carry, x) -> (carry, y), step by step.
 
     init: nested arrays; xs: nested arrays [T, …] whose slices are the x of each step, or None with
@@ -76,7 +78,7 @@ def scan(body: Callable[[Any, Any], Any], init: Any, xs: Any = None, length: int
 
 
 @located
-def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any,
+def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Nested,
                max_steps: int | None = None, return_steps: bool = False) -> Any:
     """The first carry for which cond(carry), a bool scalar, is false: init, body(init), …
 

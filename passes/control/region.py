@@ -12,6 +12,7 @@ from rlx_py.ir.body import Body, graph_of
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.graph import Graph, inline
 from rlx_py.ir.node import LEAF, Chain, Node, at, leaf, project, toposort, user_location
+from rlx_py.ir.ops.beside import following
 from rlx_py.ir.ops.constant import CONSTANT
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled
@@ -67,7 +68,8 @@ class Arguments:
     """What a user's function is called with: nested nodes and arrays, and numbers, which stay."""
 
     def __init__(self, args: tuple[Any, ...]) -> None:
-        self.leaves, self.tree = flatten(args)
+        leaves, self.tree = flatten(args)
+        self.leaves = following(leaves)
         self.places = [i for i, x in enumerate(self.leaves)
                        if not isinstance(x, bool | int | float | str)]
         self.nodes = [argument(self.leaves[i]) for i in self.places]
