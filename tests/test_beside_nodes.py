@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import rlx_py as rlx
-from calls import Call, Leaf, calls
+from calls import KEY, Call, Leaf, calls
 from mutations import bound
 from test_arguments import nodes_of
 
@@ -56,7 +56,8 @@ def types(call: Call, of: Callable[[Path], Any]) -> list[rlx.TensorType]:
 
 CALLS = {c.name: (c, dict(leaves(c.args))) for c in calls()}
 PLACES = [pytest.param(c, places, at, id=f"{name}-{'.'.join(map(str, at))}")
-          for name, (c, places) in CALLS.items() if len(places) > 1 for at in places]
+          for name, (c, places) in CALLS.items() for at in places
+          if any(leaf != KEY for path, leaf in places.items() if path != at)]
 
 
 @pytest.mark.parametrize("kind", ["array", "list"])
@@ -229,3 +230,9 @@ def test_a_type_there_is_none_for_is_named(value: Any) -> None:
     x = rlx.Graph("g").input("x", (2,))
     with pytest.raises(rlx.DTypeError, match="element type .* is not one of"):
         x + value
+
+
+def test_a_random_key_is_no_operand() -> None:
+    key = rlx.random.key(0)
+    assert rlx.nn.dropout(np.ones(3), key=key).dtype is rlx.f64
+    assert rlx.random.permutation(key, np.ones(3)).dtype is rlx.f64

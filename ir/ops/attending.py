@@ -9,6 +9,7 @@ from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.arguments import integer, real
 from rlx_py.ir.ops.attention import ATTENTION, FLASH_ATTENTION
+from rlx_py.ir.ops.beside import Key
 from rlx_py.ir.ops.compare import AND, GE
 from rlx_py.ir.ops.elementwise import fill
 from rlx_py.ir.ops.heads import heads_apart, heads_together
@@ -27,7 +28,7 @@ def attention(q: Any, k: Any, v: Any, attn_mask: Any = None, *, mask: str = "non
               rlx_window: bool = False, causal_align: str = "bottom_right",
               scale: float | None = None, softcap: float | None = None,
               num_heads: int | None = None, dropout_p: float = 0.0,
-              dropout_key: Any = None) -> Node:
+              dropout_key: Key = None) -> Node:
     """softmax(mask(scale·Q Kᵀ))·V of q[B, H, Sq, D], k[B, Hkv, Sk, D], v[B, Hkv, Sk, Dv].
 
     Query head h reads head h // (H/Hkv) of k and v. With num_heads = H all three are [B, S, H·D]
@@ -57,7 +58,7 @@ def flash_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, *, mask: str 
                     rlx_window: bool = False, causal_align: str = "bottom_right",
                     scale: float | None = None, softcap: float | None = None,
                     num_heads: int | None = None, dropout_p: float = 0.0,
-                    dropout_key: Any = None) -> tuple[Node, Node]:
+                    dropout_key: Key = None) -> tuple[Node, Node]:
     """(O, LSE): `attention`, and log Σ exp of the masked scores, [B, H, Sq] (f32 for f16, bf16).
 
     The backward pass computes the probabilities again from LSE: they are not kept from the forward
@@ -139,7 +140,7 @@ def _window(window: int | None, rlx_window: bool) -> int | None:
 
 def _prepared(q: Any, k: Any, v: Any, num_heads: int | None, masks: _Masks, window: int | None,
               causal_align: str, scale: float | None, softcap: float | None, dropout_p: float,
-              dropout_key: Any) -> tuple[list[Node], dict[str, Any]]:
+              dropout_key: Key) -> tuple[list[Node], dict[str, Any]]:
     """The operands and attributes of an attention op."""
     q, k, v = operands(q, k, v)
     if num_heads is not None:
@@ -157,7 +158,7 @@ def _prepared(q: Any, k: Any, v: Any, num_heads: int | None, masks: _Masks, wind
     return [q, k, v, *given, *_dropout_keys(attrs["dropout"], dropout_key)], attrs
 
 
-def _dropout_keys(p: float, key: Any) -> list[Node]:
+def _dropout_keys(p: float, key: Key) -> list[Node]:
     if not p:
         return []
     if key is None:
@@ -193,7 +194,7 @@ def _keep(m: Node) -> Node:
 def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: Any = None,
                                  dropout_p: float = 0.0, is_causal: bool = False,
                                  scale: float | None = None, enable_gqa: bool = False, *,
-                                 dropout_key: Any = None) -> Node:
+                                 dropout_key: Key = None) -> Node:
     """softmax(scale·Q Kᵀ + mask)·V of query[…, H, L, E], key[…, Hkv, S, E], value[…, Hkv, S, Ev].
 
     Leading axes broadcast; with enable_gqa query head h reads head h // (H/Hkv). attn_mask,

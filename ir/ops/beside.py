@@ -22,7 +22,10 @@ from rlx_py.ir.rounding import rounded
 from rlx_py.ir.types import FLOATS, DType, TensorType, as_dtype, f32, f64, promote
 
 Array = np.ndarray[Any, Any]
-Nested = Any  # annotates what may be tensors in lists, tuples and dicts, and numbers as they are
+# Annotations of arguments. Nested: tensors in lists, tuples and dicts, where numbers stay numbers.
+# Key: a random key, which is no operand.
+Nested = Any
+Key = Any
 _PLAIN = (Node, int, float, str, Dim, NoneType)
 _FLOATS = frozenset(d.numpy for d in FLOATS)
 
@@ -62,14 +65,14 @@ def followed(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
     given = [*args, *kwargs.values()]
     if all(isinstance(v, _PLAIN) for v in given):
         return args, kwargs
-    named = _followers(function)
-    like = _wanted(given, dict(zip(named, args, strict=False), **kwargs).get("dtype"))
+    follow, order = _followers(function)
+    named = [*((order[min(i, len(order) - 1)], v) for i, v in enumerate(args)), *kwargs.items()]
+    like = _wanted([v for k, v in named if follow.get(k, _untouched) is not _untouched],
+                   dict(named).get("dtype"))
     if like is None:
         return args, kwargs
-    several = len(named) - 1  # where there is *args, they come last of what has a position
-    order = list(named.values())
-    return ([order[min(i, several)](v, like) for i, v in enumerate(args)],
-            {k: named[k](v, like) if k in named else v for k, v in kwargs.items()})
+    found = [follow.get(k, _untouched)(v, like) for k, v in named]
+    return found[:len(args)], dict(zip(kwargs, found[len(args):], strict=True))
 
 
 def following(leaves: Sequence[Any]) -> list[Any]:
@@ -92,10 +95,11 @@ Follow = Callable[[Any, DType], Any]
 
 
 @cache
-def _followers(function: Callable[..., Any]) -> dict[str, Follow]:
-    """What follows the nodes in each parameter: those with a position first, in order."""
+def _followers(function: Callable[..., Any]) -> tuple[dict[str, Follow], list[str]]:
+    """How each parameter follows the nodes; and those that have a position, *args the last."""
     parameters = inspect.signature(function).parameters.values()
-    return {p.name: _FOLLOW.get(str(p.annotation), _untouched) for p in parameters}
+    order = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    return {p.name: _FOLLOW.get(str(p.annotation), _untouched) for p in parameters}, order
 
 
 def _untouched(value: Any, dtype: DType) -> Any:

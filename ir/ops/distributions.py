@@ -15,6 +15,7 @@ from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, DTypeError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Node
+from rlx_py.ir.ops.beside import Key
 from rlx_py.ir.ops.choice import less, maximum
 from rlx_py.ir.ops.compare import AND, OR, SHR
 from rlx_py.ir.ops.constant import constant, iota
@@ -66,7 +67,7 @@ def seeded(seed: int) -> np.ndarray[Any, Any]:
     return np.array([words >> 32, words & 0xFFFFFFFF], np.uint32)
 
 
-def _single(key: Any) -> Node:
+def _single(key: Key) -> Node:
     node = as_node(key, u32)
     if node.dtype is not u32 or node.shape != (2,):
         raise DTypeError(f"a key is u32[2], not {node.type}")
@@ -80,7 +81,7 @@ def key(seed: Any) -> Node:
 
 
 @located
-def split(key: Any, num: int = 2) -> Node:
+def split(key: Key, num: int = 2) -> Node:
     """`num` independent keys, u32[num, 2]: index or unpack it."""
     if isinstance(num, bool) or not isinstance(num, int | np.integer) or num < 0:
         raise ArgumentError(f"a number of keys is a non-negative integer, not {num!r}")
@@ -88,7 +89,7 @@ def split(key: Any, num: int = 2) -> Node:
 
 
 @located
-def fold_in(key: Any, data: Any) -> Node:
+def fold_in(key: Key, data: Any) -> Node:
     """A key from a key and an integer (a step, a layer's number), which may be a run-time one."""
     if isinstance(data, int) and not isinstance(data, bool):
         node = constant(data % 2**32, u32)
@@ -115,12 +116,12 @@ def key_state(g: Graph, seed: int = 0, name: str = "key") -> Node:
 
 
 @located
-def bits(key: Any, shape: Any = (), dtype: Any = u32) -> Node:
+def bits(key: Key, shape: Any = (), dtype: Any = u32) -> Node:
     """Random bits: u32, or i64 for 64 of them. Integers of every value are equally likely."""
     return RANDOM_BITS(_single(key), shape=as_shape(shape), dtype=as_dtype(dtype))
 
 
-def _unit(key: Any, shape: tuple[int, ...], dtype: DType) -> Node:
+def _unit(key: Key, shape: tuple[int, ...], dtype: DType) -> Node:
     """Uniform on [0, 1): as many bits as the mantissa has, so that no value is rounded."""
     require_float("uniform", dtype)
     if dtype is f64:
@@ -141,7 +142,7 @@ def _number(value: Any, dtype: DType) -> Node:
 
 
 @located
-def uniform(key: Any, shape: Any = (), dtype: Any = f32, minval: Any = 0.0,
+def uniform(key: Key, shape: Any = (), dtype: Any = f32, minval: Any = 0.0,
             maxval: Any = 1.0) -> Node:
     """Uniform on [minval, maxval); bounds broadcast against the shape and get gradients."""
     dims, kind = as_shape(shape), as_dtype(dtype)
@@ -153,7 +154,7 @@ def uniform(key: Any, shape: Any = (), dtype: Any = f32, minval: Any = 0.0,
 
 
 @located
-def randint(key: Any, shape: Any, minval: int, maxval: int, dtype: Any = i64) -> Node:
+def randint(key: Key, shape: Any, minval: int, maxval: int, dtype: Any = i64) -> Node:
     """Integers of minval … maxval − 1, all equally likely to within 2⁻³²; at most 2³² − 1 of them.
 
     Raises ArgumentError where the range is empty, too wide or does not fit the type.
@@ -173,7 +174,7 @@ def randint(key: Any, shape: Any, minval: int, maxval: int, dtype: Any = i64) ->
 
 
 @located
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Node:
+def bernoulli(key: Key, p: Any = 0.5, shape: Any = None) -> Node:
     """True with probability p, which broadcasts against the shape (by default p's own)."""
     chance = as_node(p, f32)
     require_float("bernoulli", chance.dtype)
@@ -184,7 +185,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Node:
 # ---- others ----------------------------------------------------------------------------------
 
 
-def _open(key: Any, shape: tuple[int, ...], dtype: DType, low: float, high: float) -> Node:
+def _open(key: Key, shape: tuple[int, ...], dtype: DType, low: float, high: float) -> Node:
     """Uniform between two numbers, the lower excepted only by rounding."""
     u = _unit(key, shape, dtype)
     a, b = fill(u, low), fill(u, high)
@@ -199,7 +200,7 @@ def _wide(dtype: Any) -> tuple[DType, DType]:
 
 
 @located
-def normal(key: Any, shape: Any = (), dtype: Any = f32) -> Node:
+def normal(key: Key, shape: Any = (), dtype: Any = f32) -> Node:
     """Standard normal: √2·erf⁻¹ of uniform numbers of (−1, 1)."""
     kind, wide = _wide(dtype)
     lowest = float(np.nextafter(wide.numpy.type(-1), wide.numpy.type(0)))
@@ -208,7 +209,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = f32) -> Node:
 
 
 @located
-def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None,
+def truncated_normal(key: Key, lower: Any, upper: Any, shape: Any = None,
                      dtype: Any = f32) -> Node:
     """Standard normal between bounds, which broadcast and get gradients."""
     kind, wide = _wide(dtype)
@@ -223,14 +224,14 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None,
 
 
 @located
-def exponential(key: Any, shape: Any = (), dtype: Any = f32) -> Node:
+def exponential(key: Key, shape: Any = (), dtype: Any = f32) -> Node:
     """Exponential of rate 1: −log(1 − u)."""
     kind, wide = _wide(dtype)
     return cast(NEG(LOG1P(NEG(_unit(key, as_shape(shape), wide)))), kind)
 
 
 @located
-def gumbel(key: Any, shape: Any = (), dtype: Any = f32) -> Node:
+def gumbel(key: Key, shape: Any = (), dtype: Any = f32) -> Node:
     """Standard Gumbel: −log(−log u)."""
     kind, wide = _wide(dtype)
     u = _open(key, as_shape(shape), wide, float(np.finfo(wide.numpy).tiny), 1)
@@ -238,7 +239,7 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = f32) -> Node:
 
 
 @located
-def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None) -> Node:
+def categorical(key: Key, logits: Any, axis: int = -1, shape: Any = None) -> Node:
     """Positions (i64) along an axis with probabilities softmax(logits): the largest of logits plus
     Gumbel noise.
 
@@ -259,7 +260,7 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None) -> Nod
 
 
 @located
-def permutation(key: Any, x: Any, axis: int = 0) -> Node:
+def permutation(key: Key, x: Any, axis: int = 0) -> Node:
     """The elements along an axis in random order; of an integer n, those of 0 … n − 1 (i64).
 
     Sorted by random words, as often as makes equal words unlikely to matter.

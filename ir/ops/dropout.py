@@ -7,6 +7,7 @@ from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node
+from rlx_py.ir.ops.beside import Key
 from rlx_py.ir.ops.compare import GE
 from rlx_py.ir.ops.elementwise import MUL, SELECT, fill
 from rlx_py.ir.ops.families import composite
@@ -55,7 +56,7 @@ def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | No
 DROPOUT = composite("dropout", _infer, _decompose, vjp=_vjp, jvp=_jvp)
 
 
-def _dropped(x: Any, p: float, training: bool, key: Any, channels: int | None) -> Node:
+def _dropped(x: Any, p: float, training: bool, key: Key, channels: int | None) -> Node:
     node = as_node(x)
     if channels is not None and node.rank != channels + 2:
         raise ShapeError(f"channels with {channels} spatial axes have rank {channels + 2}, "
@@ -69,7 +70,7 @@ def _dropped(x: Any, p: float, training: bool, key: Any, channels: int | None) -
 
 
 @located
-def dropout(x: Any, p: float = 0.5, training: bool = True, *, key: Any = None) -> Node:
+def dropout(x: Any, p: float = 0.5, training: bool = True, *, key: Key = None) -> Node:
     """x with elements dropped (0) with probability p and the others scaled by 1/(1 − p).
 
     key: a u32[2] of its own for each call (rlx.random.split). The gradient has the same mask. Not
@@ -79,18 +80,18 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, key: Any = None) -
 
 
 @located
-def dropout1d(x: Any, p: float = 0.5, training: bool = True, *, key: Any = None) -> Node:
+def dropout1d(x: Any, p: float = 0.5, training: bool = True, *, key: Key = None) -> Node:
     """Whole channels of x[N, C, L] dropped with probability p."""
     return _dropped(x, p, training, key, 1)
 
 
 @located
-def dropout2d(x: Any, p: float = 0.5, training: bool = True, *, key: Any = None) -> Node:
+def dropout2d(x: Any, p: float = 0.5, training: bool = True, *, key: Key = None) -> Node:
     """Whole channels of x[N, C, H, W] dropped with probability p."""
     return _dropped(x, p, training, key, 2)
 
 
 @located
-def dropout3d(x: Any, p: float = 0.5, training: bool = True, *, key: Any = None) -> Node:
+def dropout3d(x: Any, p: float = 0.5, training: bool = True, *, key: Key = None) -> Node:
     """Whole channels of x[N, C, D, H, W] dropped with probability p."""
     return _dropped(x, p, training, key, 3)
