@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from rlx_py.ir.bounds import Size
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node
 from rlx_py.ir.ops.arguments import integer, require_floats, require_shape
 from rlx_py.ir.ops.compare import EQ
-from rlx_py.ir.ops.constant import iota
+from rlx_py.ir.ops.constant import CONSTANT, iota
 from rlx_py.ir.ops.creation import arange
 from rlx_py.ir.ops.elementwise import NEG, SELECT, fill
 from rlx_py.ir.ops.families import composite
@@ -158,19 +156,22 @@ def _looked_up(table: Node, length: Size, positions: Any, offset: Any) -> Node:
             raise ShapeError(f"positions {offset} … {offset + length - 1} are not all in the table "
                              f"{table.type}")
         return sliced(table, (offset, 0), (offset + length, table.shape[1]), (1, 1))
-    if not isinstance(positions, Node) and isinstance(offset, int):
-        _check_known(np.asarray(positions) + offset, table)
     first = as_node(offset)
     where = arange(length) if positions is None else as_node(positions)
+    for n in (where, first):
+        if not n.dtype.is_int:
+            raise DTypeError(f"positions and offsets are integers, not {n.type}")
     if where.rank not in (1, 2) or where.shape[-1] != length or first.rank > 1:
         raise ShapeError(f"positions are [{length}] or [B, {length}], and the offset [] or [B], "
                          f"not {where.type} and {first.type}")
+    if where.op is CONSTANT and first.op is CONSTANT and not first.rank:
+        _check_known(where.attrs["value"].array, first.attrs["value"].array, table)
     return take(table, where + (expand_dims(first, -1) if first.rank else first), 0, mode="clip")
 
 
-def _check_known(positions: Any, table: Node) -> None:
-    if positions.dtype.kind not in "iu":
-        raise DTypeError(f"positions are integers, not {positions.dtype}")
-    if positions.size and not (positions.min() >= 0 and positions.max() < table.shape[0]):
-        raise ShapeError(f"positions {positions.min()} … {positions.max()} are not all in the "
-                         f"table {table.type}")
+def _check_known(positions: Any, offset: Any, table: Node) -> None:
+    if not positions.size:
+        return
+    low, high = (int(v) + int(offset) for v in (positions.min(), positions.max()))
+    if low < 0 or high >= table.shape[0]:
+        raise ShapeError(f"positions {low} … {high} are not all in the table {table.type}")
