@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from rlx_py.ir.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -22,19 +25,38 @@ class Config:
     check: bool = False
     threads: int | None = None
 
+    @property
+    def watches(self) -> bool:
+        """Whether anyone looks at what passes make."""
+        return bool(self.debug or self.dump_dir or self.check)
 
-def read_config() -> Config:
-    """The settings of this process."""
-    names = os.environ.get("RLX_DISABLE", "")
-    dump = os.environ.get("RLX_DUMP_DIR")
-    threads = os.environ.get("RLX_THREADS")
+
+def read_config(variables: Mapping[str, str] = os.environ) -> Config:
+    """The settings of this process; an empty one is none. Raises ArgumentError for a bad value."""
+    given = {k: v.strip() for k, v in variables.items() if v.strip()}
+    check = given.get("RLX_CHECK", "0")
+    if check not in ("0", "1"):
+        raise ArgumentError(f"RLX_CHECK is 0 or 1, not {check!r}")
+    dump = Path(given["RLX_DUMP_DIR"]) if "RLX_DUMP_DIR" in given else None
+    if dump is not None and dump.exists() and not dump.is_dir():
+        raise ArgumentError(f"RLX_DUMP_DIR is a directory, and {str(dump)!r} is none")
+    names = given.get("RLX_DISABLE", "").split(",")
     return Config(
-        debug=int(os.environ.get("RLX_DEBUG", "0")),
-        dump_dir=Path(dump) if dump else None,
-        disable=frozenset(n.strip() for n in names.split(",") if n.strip()),
-        check=os.environ.get("RLX_CHECK", "0") not in ("", "0"),
-        threads=int(threads) if threads else None,
+        debug=_whole(given, "RLX_DEBUG", 0) or 0,
+        dump_dir=dump,
+        disable=frozenset(n.strip() for n in names if n.strip()),
+        check=check == "1",
+        threads=_whole(given, "RLX_THREADS", 1),
     )
+
+
+def _whole(given: Mapping[str, str], name: str, least: int) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) < least:
+        raise ArgumentError(f"{name} is a whole number from {least} on, not {text!r}")
+    return int(text)
 
 
 CONFIG = read_config()

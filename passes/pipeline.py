@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from difflib import get_close_matches
 from typing import TypeVar
 
 from rlx_py.ir.config import CONFIG, Config
+from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.kernel import Program
 from rlx_py.ir.listing import show
@@ -26,9 +29,17 @@ def run_steps(value: T, steps: Sequence[Step[T]], config: Config = CONFIG) -> T:
         before, value = value, step(value)
         if config.check:
             compare(name, before, value)
-        if config.debug or config.dump_dir:
+        if config.debug or config.dump_dir is not None:
             _report(name, before, value, time.perf_counter() - start, config)
     return value
+
+
+def require_known(disable: Collection[str], known: Collection[str]) -> None:
+    """Raise ArgumentError for a name in RLX_DISABLE that no pass and no rule has."""
+    for name in sorted(set(disable) - set(known)):
+        near = get_close_matches(name, known, 1, 0.0)
+        raise ArgumentError(f"RLX_DISABLE: no pass or rule is named {name!r}; did you mean "
+                            f"{near[0]!r}?")
 
 
 def size(value: Graph | Program) -> int:
@@ -49,7 +60,11 @@ def report_text(name: str, text: str, level: int, config: Config = CONFIG) -> No
     """Print a text from a debug level on, and write it where dumps go."""
     if config.debug >= level:
         print(text, file=sys.stderr)
-    if config.dump_dir:
-        config.dump_dir.mkdir(parents=True, exist_ok=True)
-        number = len(list(config.dump_dir.iterdir()))
-        (config.dump_dir / f"{number:03d}-{name}.txt").write_text(text + "\n")
+    if config.dump_dir is not None:
+        try:
+            config.dump_dir.mkdir(parents=True, exist_ok=True)
+            number = len(list(config.dump_dir.iterdir()))
+            plain = re.sub(r"[^\w.-]", "_", name)[:100]  # graphs have names of the user's
+            (config.dump_dir / f"{number:03d}-{plain}.txt").write_text(text + "\n")
+        except OSError as error:
+            raise ArgumentError(f"RLX_DUMP_DIR: nothing can be written there: {error}") from error

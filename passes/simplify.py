@@ -25,6 +25,7 @@ SAFE: tuple[Rule, ...] = (*arithmetic.RULES, *logic.RULES, *movement.RULES, *red
                           *pointwise.RULES, *windows.RULES)
 BEFORE_DIFFERENTIATION = (*recognise.RULES, *SAFE)
 FAST = (*SAFE, *fastmath.RULES)
+NAMES = ("fold", *dict.fromkeys(r.name for r in (*BEFORE_DIFFERENTIATION, *FAST)))
 
 
 def simplify(graph: Graph, *, fast_math: bool = False, rules: tuple[Rule, ...] | None = None,

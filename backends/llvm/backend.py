@@ -24,11 +24,15 @@ from rlx_py.passes.hoist import hoist_products
 from rlx_py.passes.join import join_loops
 from rlx_py.passes.lower import lower
 from rlx_py.passes.memory import plan_memory
-from rlx_py.passes.pipeline import report_text, run_steps
+from rlx_py.passes.pipeline import Step, report_text, require_known, run_steps
 from rlx_py.passes.plan_check import check_plan
 from rlx_py.passes.prune import pruned
 from rlx_py.passes.schedule import CpuTarget, schedule
-from rlx_py.passes.simplify import simplify
+from rlx_py.passes.simplify import NAMES, simplify
+
+PASSES = ("simplify", "decompose", "prune", "join_loops", "hoist_products", "schedule",
+          "expand_contract", "expand_math", "plan_memory")
+require_known(CONFIG.disable, (*PASSES, *NAMES))
 
 
 def program_for(graph: Graph, target: Target, *, fast_math: bool = False) -> Program:
@@ -58,15 +62,23 @@ def lowered(graph: Graph, *, fast_math: bool = False) -> Program:
 
 def planned(program: Program, target: Target) -> Program:
     """The loops scheduled for a target, with the places of their buffers."""
-    scheduled = once_each(program, partial(run_steps, steps=(
-        ("schedule", partial(schedule, target=CpuTarget(target.vector_bytes))),
-        ("expand_contract", partial(expand_contract, target=tile_target(target))),
-        ("expand_math", expand_math),
-    )))
-    program = run_steps(scheduled, (("plan_memory", plan_memory),))
+    program = run_steps(_scheduled(program, target), (("plan_memory", plan_memory),))
     if CONFIG.check:
         check_plan(program)
     return program
+
+
+def _scheduled(program: Program, target: Target) -> Program:
+    """Kernel by kernel, each structure once."""
+    steps: tuple[Step[Program], ...] = (
+        ("schedule", partial(schedule, target=CpuTarget(target.vector_bytes))),
+        ("expand_contract", partial(expand_contract, target=tile_target(target))),
+        ("expand_math", expand_math),
+    )
+    if CONFIG.watches:  # whole programs, with their loops and branches, can be run and shown
+        return run_steps(program, [(name, partial(once_each, passes=step))
+                                   for name, step in steps])
+    return once_each(program, partial(run_steps, steps=steps))
 
 
 @contextmanager
