@@ -15,6 +15,7 @@ from rlx_py.ir.bind import bind, bound_value, names_of, solve
 from rlx_py.ir.dim import names_in
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.evaluate import initial, shapes_of
+from rlx_py.ir.forks import watch
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.interface import interface_of
 from rlx_py.ir.types import TensorType
@@ -44,6 +45,16 @@ class Specializations:
         self.graph, self.make, self.most = graph, make, most
         self._entries: OrderedDict[tuple[tuple[str, int], ...], _Entry] = OrderedDict()
         self._lock = threading.Lock()
+        watch(self)
+
+    def after_fork(self) -> None:
+        """In a child: what other threads were compiling is compiled when it is asked for."""
+        self._lock = threading.Lock()
+        for key, entry in list(self._entries.items()):
+            if entry.made is None:
+                del self._entries[key]
+            else:
+                entry.lock = threading.Lock()
 
     def at(self, sizes: Sizes) -> Executable:
         """The executable of these sizes, compiled if it is not there."""

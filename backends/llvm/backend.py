@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 from rlx_py.backends.base import Array, Cost, KernelTime
+from rlx_py.backends.llvm.compiling import no_collector
 from rlx_py.backends.llvm.jit import CompiledProgram, compile_program
 from rlx_py.backends.llvm.layout import arena_bytes
 from rlx_py.backends.llvm.targets import Target, host, tile_target
@@ -81,19 +79,6 @@ def _scheduled(program: Program, target: Target) -> Program:
     return once_each(program, partial(run_steps, steps=steps))
 
 
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Nearly all that compiling makes stays until its end; the collector would only walk it, again
-    and again (a fifth of the time, measured on 900 kernels)."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 class CpuRunner:
     """Native code of one graph."""
 
@@ -124,7 +109,7 @@ class CpuBackend:
                 cache: bool = True) -> CpuRunner:
         """Machine code for this process."""
         target = host()
-        with _no_collector():
+        with no_collector():
             program = program_for(graph, target, fast_math=fast_math)
             compiled = compile_program(program, target=target, threads=threads, cache=cache)
         report_text(f"{graph.name}-llvm", compiled.text, 5)

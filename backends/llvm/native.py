@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
@@ -35,12 +34,14 @@ class NativeStep:
         self._out = [(len(inputs) + n, name) for n, (name, in_place) in enumerate(written)
                      if not in_place]
         self._free: list[Call] = []
-        self._lock = threading.Lock()
 
     def run(self, arrays: dict[str, Array], out: dict[str, Array]) -> None:
         """Fill `out` from `arrays`, both C-contiguous, of the right types and shapes."""
-        with self._lock:
-            call = self._free.pop() if self._free else Call(self)
+        # No lock: a list gives an element to one thread alone, and in a child of fork none is held.
+        try:
+            call = self._free.pop()
+        except IndexError:
+            call = Call(self)
         slots = call.slots
         if not may_use_threads():
             slots[self.count + 1] = 0
@@ -55,8 +56,7 @@ class NativeStep:
         for n, name in self._out:
             slots[n] = address_of(out[name])
         status = self.entry(call.address)
-        with self._lock:
-            self._free.append(call)
+        self._free.append(call)
         if status:
             raise BackendError(f"{self.name}: the compiled step stopped with {status}")
 
