@@ -26,6 +26,10 @@ class ArgumentError(RLXError):
     """A name, axis or attribute that does not exist or is out of its range."""
 
 
+class MissingAttribute(ArgumentError, AttributeError):
+    """An attribute that there is none of; `hasattr` answers False."""
+
+
 class NotDifferentiable(RLXError):
     """A derivative was asked of something that has none."""
 

@@ -29,6 +29,8 @@ from rlx_py.ir.text import show
 from rlx_py.ir.tree import Nesting
 from rlx_py.ir.types import TensorType, TupleType, as_dtype, as_shape, f32
 
+RESERVED = ("out", "discard_updates")  # what calls of an executable take besides inputs
+
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -130,6 +132,9 @@ class Graph:
 
     def _leaf(self, table: dict[str, Node], name: str, kind: str, shape: Any, dtype: Any) -> Node:
         self._check_name(name, self.leaves)
+        if kind == "input" and name in RESERVED:
+            raise ArgumentError(f"input {name!r}: calls of an executable take an argument of that "
+                                "name themselves; name it otherwise" + at(user_location()))
         try:
             type = TensorType(as_dtype(dtype), as_shape(shape))
         except RLXError as error:
@@ -236,11 +241,14 @@ class Graph:
         return self.derive({k: function(v) for k, v in self.outputs.items()}, nexts=nexts,
                            updates={k: function(v) for k, v in self.updates.items()})
 
-    def call(self, sub: Graph, **bindings: Any) -> Results:
+    def call(self, sub: Graph, /, **bindings: Any) -> Results:
         """Inline `sub`: its inputs bound by name; its params too, or else they become this graph's.
 
         States of `sub` become this graph's, with their next values. Returns the named outputs.
         """
+        if not isinstance(sub, Graph):
+            raise ArgumentError(f"call takes a graph, not {type(sub).__name__}"
+                                + at(user_location()))
         for name in bindings:
             sub.find_leaf(name)
         missing = [n for n in sub.inputs if n not in bindings]
@@ -264,13 +272,15 @@ class Graph:
         return Results({k: found[v] for k, v in sub.outputs.items()})
 
 
-def call(sub: Graph, **bindings: Any) -> Results:
+def call(sub: Graph, /, **bindings: Any) -> Results:
     """The named outputs of a graph at nodes given for all of its leaves, inlined.
 
     For functions that have no graph of their own, such as the body of a loop; `Graph.call` takes
     params and states over too. Raises ArgumentError (a leaf without a node, an unknown name),
     ShapeError.
     """
+    if not isinstance(sub, Graph):
+        raise ArgumentError(f"call takes a graph, not {type(sub).__name__}" + at(user_location()))
     missing = [n for n in sub.leaves if n not in bindings]
     if missing:
         raise ArgumentError(f"call of {sub.name!r}: {missing} are not bound" + at(user_location()))

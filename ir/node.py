@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import is_
-from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, RLXError, Undecided
 from rlx_py.ir.literal import attr_key
+from rlx_py.ir.location import Location as Location
+from rlx_py.ir.location import at as at
+from rlx_py.ir.location import user_location as user_location
 from rlx_py.ir.operators import Operators, apply
 from rlx_py.ir.signature import check_call
 from rlx_py.ir.types import DType, Precision, TensorType, TupleType, Type, check_size
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rlx_py.ir.kernel import Expr
     from rlx_py.ir.stored import KernelRule
 
-Location = tuple[str, int]
 Cotangent = Any  # Node for a tensor result; a tuple of Node | None for a tuple result
 Chain = Callable[["Node", "Node"], "Node"]  # the chain rule's product of cotangent and partial
 InferRule = Callable[..., Type]
@@ -106,8 +105,6 @@ class Node(Operators):
     """
 
     __slots__ = ("__weakref__", "attrs", "inputs", "loc", "op", "origin", "type")
-    __array_ufunc__ = None  # so that array * node asks Node
-
     op: Op
     inputs: tuple[Node, ...]
     attrs: Mapping[str, Any]
@@ -175,6 +172,16 @@ class Node(Operators):
         raise ArgumentError(f"a node ({self.op.name} {self.type}) has no values while the graph is "
                             "built; join nodes with stack or concatenate" + at(user_location()))
 
+    def __float__(self) -> float: return self._refuse_value("float()")
+    def __int__(self) -> int: return self._refuse_value("int()")
+    def __complex__(self) -> complex: return self._refuse_value("complex()")
+    def __index__(self) -> int: return self._refuse_value("an index")
+
+    def _refuse_value(self, what: str) -> NoReturn:
+        raise ArgumentError(f"{what} takes a value, which a node ({self.op.name} {self.type}) has "
+                            "none of while the graph is built: name it with g.output and call "
+                            "exe(...), or compute on a rlx.Tape" + at(user_location()))
+
     def __iter__(self) -> Iterator[Node]:
         return iter([self[i] for i in range(len(self))])
 
@@ -230,24 +237,6 @@ def origin(node: Node | None) -> Iterator[None]:
         raise Undecided(f"{node.op.name}: {error}{at(node.loc)}") from error
     finally:
         _MAKING.origin = outer
-
-
-_PACKAGE = str(Path(__file__).parent.parent) + "/"
-
-
-def user_location() -> Location | None:
-    """File and line of the innermost frame outside this package."""
-    frame: FrameType | None = sys._getframe(1)
-    # What dataclass writes has no file; its module tells where it belongs.
-    while frame is not None and (frame.f_code.co_filename.startswith(_PACKAGE)
-                                 or str(frame.f_globals.get("__name__")).startswith("rlx_py.")):
-        frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame else None
-
-
-def at(loc: Location | None) -> str:
-    """The tail of a message that names a source line."""
-    return f"\n  at {loc[0]}:{loc[1]}" if loc else ""
 
 
 def make(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Node:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from rlx_py.ir.dim import Dim
-from rlx_py.ir.errors import RLXError
+from rlx_py.ir.errors import ArgumentError, MissingAttribute, RLXError
+from rlx_py.ir.location import at, user_location
 
 if TYPE_CHECKING:
     from rlx_py.ir.node import Node
@@ -30,6 +31,28 @@ class Operators:
 
     def __ne__(self, other: object) -> Any:
         return apply("not_equal", self, other) if compares_with(other) else NotImplemented
+
+    # NumPy asks these for array * node, np.exp(node), np.concatenate([node]).
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Node:
+        name = _OF_NUMPY.get(ufunc.__name__)
+        in_place = options == {"out": inputs[:1]}  # array += node gives a node
+        if name is None or method != "__call__" or (options and not in_place):
+            raise _of_numpy(ufunc.__name__)
+        return apply(name, *inputs)
+
+    def __array_function__(self, function: Any, *call: Any) -> NoReturn:
+        raise _of_numpy(function.__name__)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        meant = _ELSEWHERE.get(name) or (f"rlx.{name}(x)" if name in OPERATORS else "")
+        raise MissingAttribute(f"a node has no {name!r}" + (f"; use {meant}" if meant else "")
+                               + at(user_location()))
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise ArgumentError("a node does not change; rlx.scatter_set(x, indices, updates) and "
+                            "rlx.where give another" + at(user_location()))
 
     # Arithmetic: NumPy's meaning, one entry a line.
     def __add__(self, other: Any) -> Node: return apply("add", self, other)
@@ -88,53 +111,74 @@ class Operators:
         """The elements as one axis."""
         return apply("reshape", self, (-1,))
 
-    def squeeze(self, axis: Any = None) -> Node:
+    def squeeze(self, *where: Any, **words: Any) -> Node:
         """Without axes of size 1."""
-        return apply("squeeze", self, axis)
+        return apply("squeeze", self, **_placed(where, words))
 
     def swapaxes(self, a: int, b: int) -> Node:
         """Two axes exchanged."""
         return apply("swapaxes", self, a, b)
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Node:
+    # By position these take axis and keepdims; by name what the functions of their names take.
+    def sum(self, *where: Any, **words: Any) -> Node:
         """Sum over axes; the element type is kept (bool sums to i64)."""
-        return apply("sum", self, axis=axis, keepdims=keepdims)
+        return apply("sum", self, **_placed(where, words))
 
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Node:
+    def mean(self, *where: Any, **words: Any) -> Node:
         """Arithmetic mean over axes."""
-        return apply("mean", self, axis=axis, keepdims=keepdims)
+        return apply("mean", self, **_placed(where, words))
 
-    def var(self, axis: Any = None, keepdims: bool = False) -> Node:
+    def var(self, *where: Any, **words: Any) -> Node:
         """Population variance over axes."""
-        return apply("var", self, axis=axis, keepdims=keepdims)
+        return apply("var", self, **_placed(where, words))
 
-    def std(self, axis: Any = None, keepdims: bool = False) -> Node:
+    def std(self, *where: Any, **words: Any) -> Node:
         """Population standard deviation over axes."""
-        return apply("std", self, axis=axis, keepdims=keepdims)
+        return apply("std", self, **_placed(where, words))
 
-    def max(self, axis: Any = None, keepdims: bool = False) -> Node:
+    def max(self, *where: Any, **words: Any) -> Node:
         """Maximum over axes."""
-        return apply("max", self, axis=axis, keepdims=keepdims)
+        return apply("max", self, **_placed(where, words))
 
-    def min(self, axis: Any = None, keepdims: bool = False) -> Node:
+    def min(self, *where: Any, **words: Any) -> Node:
         """Minimum over axes."""
-        return apply("min", self, axis=axis, keepdims=keepdims)
+        return apply("min", self, **_placed(where, words))
 
-    def prod(self, axis: Any = None, keepdims: bool = False) -> Node:
+    def prod(self, *where: Any, **words: Any) -> Node:
         """Product over axes."""
-        return apply("prod", self, axis=axis, keepdims=keepdims)
+        return apply("prod", self, **_placed(where, words))
 
-    def argmax(self, axis: Any = None, keepdims: bool = False) -> Node:
+    def argmax(self, *where: Any, **words: Any) -> Node:
         """Index (i64) of the first maximum."""
-        return apply("argmax", self, axis=axis, keepdims=keepdims)
+        return apply("argmax", self, **_placed(where, words))
 
-    def argmin(self, axis: Any = None, keepdims: bool = False) -> Node:
+    def argmin(self, *where: Any, **words: Any) -> Node:
         """Index (i64) of the first minimum."""
-        return apply("argmin", self, axis=axis, keepdims=keepdims)
+        return apply("argmin", self, **_placed(where, words))
 
-    def cumsum(self, axis: Any = None) -> Node:
+    def cumsum(self, *where: Any, **words: Any) -> Node:
         """Cumulative sum."""
-        return apply("cumsum", self, axis=axis)
+        return apply("cumsum", self, **_placed(where, words))
+
+
+# The ufuncs that operators between an array and a node call.
+_OF_NUMPY = {name: name for name in (
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "matmul",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "less", "less_equal",
+    "greater", "greater_equal", "equal", "not_equal")}
+# What nodes of other libraries have, and how it is said here.
+_ELSEWHERE = {
+    "view": "reshape", "permute": "transpose", "unsqueeze": "rlx.expand_dims",
+    "detach": "rlx.stop_gradient", "backward": "rlx.grad, or rlx.Tape", "grad": "rlx.grad",
+    "float": "astype(rlx.f32)", "double": "astype(rlx.f64)", "long": "astype(rlx.i64)",
+    "to": "astype", "dim": "ndim", "t": ".T", "at": "rlx.scatter_set, rlx.scatter_add",
+    "softmax": "rlx.softmax", "expand": "rlx.broadcast_to", "masked_fill": "rlx.where"}
+
+
+def _of_numpy(name: str) -> ArgumentError:
+    """np.exp and the like take values; nodes take rlx's."""
+    return ArgumentError(f"np.{name} takes values and records nothing of a node; use rlx.{name}, "
+                         "or what rlx has in its place" + at(user_location()))
 
 
 def compares_with(value: object) -> bool:
@@ -142,6 +186,14 @@ def compares_with(value: object) -> bool:
     if isinstance(value, str | bytes | type):
         return False
     return isinstance(value, bool | int | float | list | tuple | Dim) or hasattr(value, "__array__")
+
+
+def _placed(where: tuple[Any, ...], words: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a method that folds, by name. Raises ArgumentError."""
+    if len(where) > 2:
+        raise ArgumentError(f"at most axis and keepdims are told by position, not {where}"
+                            + at(user_location()))
+    return {**dict(zip(("axis", "keepdims"), where, strict=False)), **words}
 
 
 def _unpacked(entries: tuple[Any, ...]) -> Any:

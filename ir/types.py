@@ -75,15 +75,20 @@ _FROM_PYTHON = {float: f32, int: i64, bool: bool_}
 
 
 def as_dtype(value: Any) -> DType:
-    """The DType named by a DType, a name such as "f32", a NumPy dtype, or float/int/bool."""
+    """The DType of a DType, a name such as "f32" or "float32", a dtype of NumPy, PyTorch or JAX,
+    or float/int/bool."""
     if isinstance(value, DType):
         return value
     if isinstance(value, str) and value in DTYPES:
         return DTYPES[value]
     if isinstance(value, type) and value in _FROM_PYTHON:
         return _FROM_PYTHON[value]
-    if not isinstance(value, str | type | np.dtype):
-        raise DTypeError(f"not an element type: {value!r}")
+    if str(value).startswith("torch."):
+        value = str(value).removeprefix("torch.")
+    elif not isinstance(value, str | type | np.dtype):
+        value = getattr(value, "dtype", None)  # as jax.numpy.float32 has one
+        if not isinstance(value, np.dtype):
+            raise DTypeError(f"not an element type: {value!r}")
     try:
         found = _FROM_NUMPY.get(np.dtype(value))
     except (TypeError, ValueError) as error:
@@ -172,16 +177,22 @@ class TupleType:
 Type = TensorType | TupleType
 
 
+_OPEN_SIZE = 'a size that is not known yet is rlx.dim("{}")'
+
+
 def as_shape(shape: Any) -> tuple[int, ...]:
     """A checked shape from a size or a sequence of sizes."""
     dims: list[Any] = []
     entries = (shape,) if isinstance(shape, int | np.integer | Dim) else listed(shape, "shape")
     for d in entries:
         if isinstance(d, bool | np.bool_) or not isinstance(d, int | np.integer | Dim):
-            raise ShapeError(f"a size must be an integer, not {d!r} in {entries}")
+            name = d if isinstance(d, str) and d.isidentifier() else "B"
+            unknown = f"; {_OPEN_SIZE.format(name)}" if d is None or isinstance(d, str) else ""
+            raise ShapeError(f"a size must be an integer, not {d!r} in {entries}{unknown}")
         dims.append(d if isinstance(d, Dim) else int(d))
     if any(d < 0 for d in dims):
-        raise ShapeError(f"negative size in {tuple(dims)}")
+        unknown = f"; {_OPEN_SIZE.format('B')}" if -1 in dims else ""
+        raise ShapeError(f"negative size in {tuple(dims)}{unknown}")
     check_size(tuple(dims))
     return tuple(dims)
 

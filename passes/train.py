@@ -10,7 +10,7 @@ from typing import Protocol
 
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Node
+from rlx_py.ir.node import Node, at, user_location
 from rlx_py.ir.ops.compare import AND, EQ, GE, LT
 from rlx_py.ir.ops.elementwise import ABS, ADD, DIV, MUL, SELECT, cast, fill
 from rlx_py.ir.ops.movement import spread
@@ -179,6 +179,10 @@ def clipped(grads: Mapping[str, Node], most: float) -> dict[str, Node]:
 def _assigned(graph: Graph, optimizer: Optimizer, frozen: Iterable[str],
               groups: Mapping[str, Optimizer]) -> dict[str, Optimizer]:
     """The optimiser of each param that is trained."""
+    for rule in (optimizer, *groups.values()):
+        if not callable(getattr(rule, "update", None)) or isinstance(rule, type | Mapping):
+            raise ArgumentError(f"an optimizer is an object such as rlx.optim.adam(1e-3), not "
+                                f"{rule!r}" + at(user_location()))
     still = list(frozen)
     for pattern in (*still, *groups):
         if not any(fnmatchcase(name, pattern) for name in graph.params):

@@ -8,7 +8,7 @@ from rlx_py.backends.base import Backend
 from rlx_py.backends.llvm.backend import CpuBackend
 from rlx_py.backends.reference import ReferenceBackend
 from rlx_py.dynamic import DynamicExecutable, Specializations
-from rlx_py.executable import Executable
+from rlx_py.executable import Executable, check_threads
 from rlx_py.ir.bind import names_of
 from rlx_py.ir.config import CONFIG
 from rlx_py.ir.dim import names_in
@@ -33,10 +33,14 @@ def compile(graph: Graph, backend: str = "cpu", *, threads: int | None = None,
     ArgumentError for an unknown backend or a size that no input has, VerifyError for a broken
     graph, BackendError for what the target lacks.
     """
-    if backend not in BACKENDS:
+    if not isinstance(backend, str) or backend not in BACKENDS:
         raise ArgumentError(f"no backend {backend!r}; there are {list(BACKENDS)}")
-    if threads is not None and threads < 1:
-        raise ArgumentError(f"threads must be at least 1, not {threads}")
+    check_threads(threads)
+    if not isinstance(graph, Graph):
+        raise ArgumentError(f"compile takes a graph, not {type(graph).__name__}; rlx.trace makes "
+                            "one of a function")
+    if not graph.roots:
+        raise ArgumentError(f"graph {graph.name!r} gives nothing; name a result with g.output")
     verify(graph)
 
     def static(bound: Graph) -> Executable:

@@ -104,7 +104,7 @@ class DynamicExecutable(Executable):
         self._varying = {k: t for k, t in self.interface.leaves.items() if names_in(t.shape)}
         self._solved: dict[tuple[tuple[str, Shape], ...], Sizes] = {}
 
-    def at(self, **sizes: int) -> Executable:
+    def at(self, /, **sizes: int) -> Executable:
         """The executable of these sizes alone, compiled if it is not there. Raises as `bind`, and
         ArgumentError where a size is missing."""
         missing = sorted(names_of(self.graph) - sizes.keys())
@@ -136,11 +136,11 @@ class DynamicExecutable(Executable):
         return self._fitting(inputs, self.interface.inputs, state.params, state.states).step(
             state, out=out, **inputs)
 
-    def cost(self, **sizes: int) -> Cost:
+    def cost(self, /, **sizes: int) -> Cost:
         """What one call at these sizes takes."""
         return self.at(**sizes).cost()
 
-    def profile(self, **arrays: Any) -> Profile:
+    def profile(self, /, **arrays: Any) -> Profile:
         """Time per kernel of a call at the sizes of the arrays."""
         return self._fitting(arrays, self.interface.leaves).profile(**arrays)
 

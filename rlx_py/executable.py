@@ -79,9 +79,18 @@ class State:
 
 
 def _owned(name: str, array: Array | None, type: TensorType) -> Array:
-    if (array is None or array.shape != type.shape or array.dtype != type.dtype.numpy
-            or not array.flags.carray):
+    if array is None:
         raise ArgumentError(f"the state has no {name!r} of type {type}; make it with init")
+    if not isinstance(array, np.ndarray):
+        raise ArgumentError(f"{name!r} of the state is {array.__class__.__name__}, not an array of "
+                            f"{type}")
+    if array.shape != type.shape:
+        raise ShapeError(f"{name!r} of the state is {type}, not {_described(array)}")
+    if array.dtype != type.dtype.numpy:
+        raise DTypeError(f"{name!r} of the state is {type}, not {_described(array)}; init converts")
+    if not array.flags.carray:
+        raise ArgumentError(f"{name!r} of the state is written in place: it must be C-contiguous, "
+                            "aligned and writable; np.ascontiguousarray or init copies it")
     return array
 
 
@@ -115,6 +124,14 @@ def _foreign(name: str, value: Any, type: TensorType) -> Array:
     if hasattr(value, "__array__") or isinstance(value, list | tuple):
         return np.asarray(value)
     raise ArgumentError(f"{name!r} takes an array of {type}, not {value.__class__.__name__}")
+
+
+def check_threads(threads: Any) -> None:
+    """Refuse what is no number of threads, with ArgumentError; None is all there are."""
+    if threads is None:
+        return
+    if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
+        raise ArgumentError(f"threads must be an integer of at least 1, not {threads!r}")
 
 
 def _described(value: Array) -> str:
@@ -285,7 +302,7 @@ class Executable(CompiledFunction):
         super().__init__(interface_of(graph), runner)
         self.graph, self.fast_math = graph, fast_math
 
-    def cost(self, **sizes: int) -> Cost:
+    def cost(self, /, **sizes: int) -> Cost:
         """What one call takes: flops, bytes moved, arena bytes, number of kernels.
 
         sizes: those of a dynamic graph, by name; ArgumentError for others.
@@ -294,12 +311,12 @@ class Executable(CompiledFunction):
             raise ArgumentError(f"{self.interface.name!r} has no size {next(iter(sizes))!r}")
         return super().cost()
 
-    def find_nan(self, **arrays: Any) -> NonFinite | None:
+    def find_nan(self, /, **arrays: Any) -> NonFinite | None:
         """The first node where a NaN or infinity appears, forward or backward, with the user's
         line; None if all is finite. It evaluates with NumPy, node by node."""
         return find_nonfinite(self.graph, arrays)
 
-    def profile(self, **arrays: Any) -> Profile:
+    def profile(self, /, **arrays: Any) -> Profile:
         """Time per kernel of a call on these arrays, with the user's source lines.
 
         Every kernel is run apart, in order, on the values that those before left; of some calls

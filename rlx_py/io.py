@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlx_py.backends.llvm.library import open_library
-from rlx_py.executable import CompiledFunction
+from rlx_py.executable import CompiledFunction, check_threads
 from rlx_py.ir.config import CONFIG
 from rlx_py.ir.errors import ArgumentError
 
@@ -18,7 +18,8 @@ def load(path: str | Path, *, threads: int | None = None) -> CompiledFunction:
     unknown format, BackendError for one that this machine can't run. Load only files you trust:
     a library is code.
     """
-    if threads is not None and threads < 1:
-        raise ArgumentError(f"threads must be at least 1, not {threads}")
+    check_threads(threads)
+    if not isinstance(path, str | Path) or not str(path) or "\0" in str(path):
+        raise ArgumentError(f"{path!r} is no path of a library")
     interface, runner = open_library(path, threads=threads or CONFIG.threads)
     return CompiledFunction(interface, runner)

@@ -63,11 +63,11 @@ class NestedExecutable(Executable):
         given = dict(zip(roots, args, strict=False))
         return self.inner.step(state, out=out, **self._flat({**given, **inputs}))
 
-    def cost(self, **sizes: int) -> Cost:
+    def cost(self, /, **sizes: int) -> Cost:
         """What one call takes."""
         return self.inner.cost(**sizes)
 
-    def profile(self, **arrays: Any) -> Profile:
+    def profile(self, /, **arrays: Any) -> Profile:
         """Time per kernel of a call on arrays by name."""
         return self.inner.profile(**arrays)
 

@@ -235,7 +235,7 @@ class Tape:
         self._inputs.append(node)
         return node
 
-    def graph(self, **outputs: Node) -> Graph:
+    def graph(self, /, **outputs: Node) -> Graph:
         """What was recorded of the named outputs as a graph of its own: to compile, save or print.
 
         Inputs are x0, x1 … as `input` made them, params are named as the parameters are, with a

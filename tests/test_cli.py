@@ -101,9 +101,6 @@ def wrong(tmp_path: Path, saved: str) -> Iterator[tuple[list[str], str]]:
     """Commands that fail, and the error they name."""
     damaged = tmp_path / "damaged.rlx"
     damaged.write_bytes(b"\x08\0\0\0\0\0\0\0nonsense")
-    named = rlx.Graph("named")
-    named.output("y", named.input("out", (2,)) + 1.0)
-    named.save(tmp_path / "named.rlx")
     yield ["show", str(tmp_path / "absent.rlx")], "FileNotFoundError"
     yield ["show", str(tmp_path)], "FileNotFoundError"
     yield ["show", str(damaged)], "FormatError"
@@ -113,7 +110,6 @@ def wrong(tmp_path: Path, saved: str) -> Iterator[tuple[list[str], str]]:
     yield ["grad", saved, "--of", "loss", "-o", str(tmp_path / "no" / "where")], "FileNotFoundError"
     yield ["compile", saved, "-o", str(tmp_path / "c"), "--kind", "object", "--target", "pdp11"], (
         "BackendError")
-    yield ["bench", str(tmp_path / "named.rlx")], "ArgumentError"
     yield ["ops", "convolve"], "ArgumentError"
 
 

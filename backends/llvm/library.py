@@ -96,7 +96,7 @@ def _description(file: Path, content: bytes) -> Description:
     text = content[start : content.find(b"\0", start)]
     try:
         fields = json.loads(text.decode("ascii"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{file} is damaged: {error}") from error
     if fields.get("rlx_interface") != FORMAT:
         raise FormatError(f"{file} has format {fields.get('rlx_interface')!r}, not {FORMAT}")

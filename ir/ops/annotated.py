@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from rlx_py.ir.errors import ArgumentError
+from rlx_py.ir.errors import ArgumentError, nearest
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.arguments import MOST_PARTS, integer, real
 
@@ -28,6 +28,42 @@ def checked(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         if name in checks:
             given[i] = checks[name](name, value)
     return given, {k: checks[k](k, v) if k in checks else v for k, v in kwargs.items()}
+
+
+# What NumPy and PyTorch call the same argument.
+_WORDS = {"axis": "dim", "dim": "axis", "keepdims": "keepdim"}
+
+
+def spelled(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Named arguments under the names of the function's parameters, which may be given by those of
+    the other library: `dim` for `axis` and the other way round, `keepdim` for `keepdims`.
+
+    Raises ArgumentError for a name that is none of these, or that says the same twice.
+    """
+    words = _words(function)
+    if words is None or all(words.get(name) == name for name in kwargs):
+        return kwargs
+    found: dict[str, Any] = {}
+    for name, value in kwargs.items():
+        if name not in words:
+            known = [k for k, v in words.items() if k == v]
+            raise ArgumentError(f"there is no argument {name!r}{nearest(name, known)}; it takes "
+                                f"{', '.join(known)}")
+        if words[name] in found:
+            raise ArgumentError(f"{words[name]} is given twice")
+        found[words[name]] = value
+    return found
+
+
+@cache
+def _words(function: Callable[..., Any]) -> dict[str, str] | None:
+    """The parameter that each word names; None where the function takes any."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    own = {p.name: p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL,
+                                                                 p.POSITIONAL_ONLY)}
+    return {_WORDS[name]: name for name in own if name in _WORDS} | own
 
 
 @cache

@@ -281,11 +281,12 @@ def _convolve(rank: int, input: Any, weight: Any, bias: Any, stride: Any, paddin
               dilation: Any, groups: int) -> Node:
     x, w, b, single = _operands(rank, f"conv{rank}d", input, weight, bias)
     stride, dilation = per_axis("stride", stride, rank, 1), per_axis("dilation", dilation, rank, 1)
-    if isinstance(padding, str) and padding == "same":
+    if isinstance(padding, str) and padding.lower() == "same":
         low, high = _same_padding(w.shape[2:], stride, dilation)
+    elif isinstance(padding, str) and padding.lower() != "valid":
+        raise ArgumentError(f"padding {padding!r} is neither 'same' nor 'valid', nor integers")
     else:
-        valid = isinstance(padding, str) and padding == "valid"
-        low, high = padding_pairs(0 if valid else padding, rank)
+        low, high = padding_pairs(0 if isinstance(padding, str) else padding, rank)
     y = CONV(x, w, stride=stride, low=low, high=high, dilation=dilation,
              groups=per_axis("groups", groups, 1, 1)[0])
     return _result(y, b, single)

@@ -108,7 +108,10 @@ def getitem(x: Any, key: Any) -> Node:
     as NumPy places them), and boolean mask constants.
     """
     node = as_node(x)
-    plan = _read(node, _expanded(key if isinstance(key, tuple) else (key,), node.rank))
+    keys = key if isinstance(key, tuple) else (key,)
+    if any(map(_is_truth, keys)):
+        return _whole_or_none(node, keys)
+    plan = _read(node, _expanded(keys, node.rank))
     start, stop, step = (tuple(p[i] for p in plan.slices) for i in range(3))
     node = sliced(node, start, stop, step)
     if plan.flipped:
@@ -116,6 +119,28 @@ def getitem(x: Any, key: Any) -> Node:
     if not any(isinstance(p, Node) for p in plan.at.values()):
         return _basic(node, plan)
     return _advanced(node, plan)
+
+
+def _is_truth(k: Any) -> bool:
+    return isinstance(k, np.ndarray) and k.dtype == np.bool_ and not k.ndim
+
+
+def _whole_or_none(node: Node, keys: tuple[Any, ...]) -> Node:
+    """x at a bool array of rank 0: a new axis, along which x lies once or not at all."""
+    (place, *more) = (i for i, k in enumerate(keys) if _is_truth(k))
+    if more or not all(_is_truth(k) or k is None or k is Ellipsis or isinstance(k, slice)
+                       for k in keys):
+        raise ArgumentError("a bool of rank 0 stands alone or beside slices in an index")
+    new = (*keys[:place], None, *keys[place + 1:])
+    found = getitem(node, new)
+    if keys[place]:
+        return found
+    expanded = _expanded(new, node.rank)
+    nth = sum(k is None for k in keys[:place])
+    at = [i for i, k in enumerate(expanded) if k is None][nth]
+    axis = sum(k is not Ellipsis for k in expanded[:at])
+    stop = (*found.shape[:axis], 0, *found.shape[axis + 1:])
+    return sliced(found, (0,) * found.rank, stop, (1,) * found.rank)
 
 
 def _expanded(key: tuple[Any, ...], rank: int) -> list[Any]:

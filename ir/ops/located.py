@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from rlx_py.ir.errors import RLXError
 from rlx_py.ir.node import at, user_location
-from rlx_py.ir.ops.annotated import checked
+from rlx_py.ir.ops.annotated import checked, spelled
 from rlx_py.ir.ops.beside import followed
 
 P = ParamSpec("P")
@@ -26,7 +26,8 @@ def located(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            given, named = followed(function, *checked(function, args, kwargs))
+            named = spelled(function, kwargs) if kwargs else kwargs
+            given, named = followed(function, *checked(function, args, named))
             return function(*given, **named)
         except RLXError as error:
             if "\n  at " in str(error):

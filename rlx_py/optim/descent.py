@@ -17,7 +17,7 @@ from rlx_py.ir.ops import pointwise as p
 from rlx_py.ir.ops.constant import constant as number
 from rlx_py.ir.ops.elementwise import cast
 from rlx_py.ir.ops.folding import norm
-from rlx_py.optim.schedules import Rate, rate_at
+from rlx_py.optim.schedules import Rate, check_rate, rate_at
 
 
 def wide(x: Node) -> Node:
@@ -41,6 +41,7 @@ class sgd:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        check_rate(self.lr)
         if self.nesterov and not self.momentum:
             raise ArgumentError("nesterov needs a momentum" + at(user_location()))
 
@@ -77,6 +78,7 @@ class adam:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        check_rate(self.lr)
         _check_betas(self.b1, self.b2)
 
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:
@@ -101,6 +103,7 @@ class adamw:
     weight_decay: float = 0.01
 
     def __post_init__(self) -> None:
+        check_rate(self.lr)
         _check_betas(self.b1, self.b2)
 
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:
@@ -123,6 +126,7 @@ class lion:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        check_rate(self.lr)
         _check_betas(self.b1, self.b2)
 
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:
@@ -148,6 +152,7 @@ class lamb:
     weight_decay: float = 0.01
 
     def __post_init__(self) -> None:
+        check_rate(self.lr)
         _check_betas(self.b1, self.b2)
 
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:

@@ -18,7 +18,7 @@ from rlx_py.ir.ops import pointwise as p
 from rlx_py.ir.ops.elementwise import cast, fill_root
 from rlx_py.ir.ops.folding import norm
 from rlx_py.optim.descent import adamw, moment, wide
-from rlx_py.optim.schedules import Rate, positive, rate_at
+from rlx_py.optim.schedules import Rate, check_rate, positive, rate_at
 from rlx_py.passes.train import Optimizer
 
 
@@ -48,6 +48,7 @@ class adafactor:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        check_rate(self.lr)
         positive(floor=self.floor, clip=self.clip, eps=1.0 if self.eps is None else self.eps)
         if not self.decay <= 0:
             raise ArgumentError(f"decay must be at most 0, not {self.decay}" + at(user_location()))
@@ -104,6 +105,7 @@ class muon:
     fallback: Optimizer = adamw(3e-4, 0.9, 0.95)
 
     def __post_init__(self) -> None:
+        check_rate(self.lr)
         positive(rounds=self.rounds, eps=self.eps)
         if not 0 <= self.momentum < 1:
             raise ArgumentError(f"0 <= momentum < 1, not {self.momentum}" + at(user_location()))

@@ -19,12 +19,19 @@ the rate in that type. Those here take an integer count too, and then compute in
 Rate = float | Schedule
 
 
-def rate_at(rate: Rate, step: Node, dtype: DType = f32) -> Node:
-    """The learning rate of a number or a schedule at a step (i64 scalar, from 0), a scalar of the
-    type in which the param is updated: `param.dtype.compute`."""
+def check_rate(rate: Rate) -> None:
+    """Refuse what is no learning rate, or a negative one, at the line that gives it."""
     if isinstance(rate, bool | str) or not (callable(rate) or isinstance(rate, int | float)):
         raise ArgumentError(f"a learning rate is a number or a schedule, not {rate!r}"
                             + at(user_location()))
+    if not callable(rate) and not rate >= 0:
+        raise ArgumentError(f"a learning rate is not negative: {rate!r}" + at(user_location()))
+
+
+def rate_at(rate: Rate, step: Node, dtype: DType = f32) -> Node:
+    """The learning rate of a number or a schedule at a step (i64 scalar, from 0), a scalar of the
+    type in which the param is updated: `param.dtype.compute`."""
+    check_rate(rate)
     return cast(rate(cast(step, dtype)), dtype) if callable(rate) else number(float(rate), dtype)
 
 
@@ -35,8 +42,8 @@ def _counted(step: Node) -> Node:
 def positive(**values: float) -> None:
     """Refuse settings that are not > 0, by name."""
     for name, value in values.items():
-        if not value > 0:
-            raise ArgumentError(f"{name} must be positive, not {value}" + at(user_location()))
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ArgumentError(f"{name} must be positive, not {value!r}" + at(user_location()))
 
 
 @dataclass(frozen=True)
