@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 import rlx_py as rlx
 from benchmarks.machine import restart_without_overrides
 
@@ -68,6 +70,13 @@ def compilations() -> Iterator[Compilation]:
         yield Compilation(f"chain of {steps} steps", ((8, 16), (16, 16)),
                           chain(rlx.tanh, steps),
                           lambda j, steps=steps: chain(j.numpy.tanh, steps))  # type: ignore[misc]
+    yield Compilation("3000 small ops", ((16, 16),), small_ops(rlx.tanh, 1500),
+                      lambda j: small_ops(j.numpy.tanh, 1500))
+    for size in (1000, 5_000_000):
+        table = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+        yield Compilation(f"constant of {size}", ((size,),),
+                          lambda x, table=table: x * rlx.constant(table),  # type: ignore[misc]
+                          lambda j, table=table: lambda x: x * table)  # type: ignore[misc]
     for size in (1000, 1_000_000):
         yield Compilation(f"sort {size}", ((size,),), rlx.sort, lambda j: j.numpy.sort,
                           gradient=False)
@@ -79,6 +88,16 @@ def chain(tanh: Callable[[Any], Any], steps: int) -> Callable[..., Any]:
         for _ in range(steps):
             x = tanh(x @ w + x)
         return x.sum()
+    return function
+
+
+def small_ops(tanh: Callable[[Any], Any], pairs: int) -> Callable[..., Any]:
+    """So many pairs of operations on elements."""
+    def function(x: Any) -> Any:
+        y = x
+        for _ in range(pairs):
+            y = tanh(y) * x
+        return y.sum()
     return function
 
 

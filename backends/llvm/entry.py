@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import llvmlite.ir as ll
 import numpy as np
 
-from rlx_py.backends.llvm.frame import PTR, VOID
+from rlx_py.backends.llvm.frame import PTR, VOID, bytes_constant
 from rlx_py.backends.llvm.header import Field
 from rlx_py.backends.llvm.layout import arena_place, parallel_for_place, ports
 from rlx_py.backends.llvm.native import ALIGN, Array
@@ -23,10 +23,9 @@ OK, NULL_STEP, NULL_ARRAY, MISALIGNED_ARRAY, BAD_ARENA, BAD_THREADS = range(6)
 def add_constant(module: ll.Module, name: str, content: bytes, *, public: bool = False,
                  align: int = 1) -> ll.GlobalVariable:
     """Bytes of the module."""
-    kind = ll.ArrayType(I8, len(content))
-    variable = ll.GlobalVariable(module, kind, name)
-    variable.global_constant, variable.align = True, align
-    variable.initializer = ll.Constant(kind, bytearray(content))
+    value = bytes_constant(content)
+    variable = ll.GlobalVariable(module, value.type, name)
+    variable.global_constant, variable.align, variable.initializer = True, align, value
     if not public:
         variable.linkage = "internal"
     variable.type = PTR  # llvmlite gives it a typed pointer, which fits no other call

@@ -5,23 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import llvmlite.ir as ll
+import numpy as np
 
-from rlx_py.backends.llvm.scalars import I32, I64, constant, memory_type, scalar_type, splat
+from rlx_py.backends.llvm.scalars import I8, I32, I64, constant, memory_type, scalar_type, splat
 from rlx_py.backends.llvm.targets import Target
 from rlx_py.ir.errors import BackendError
 from rlx_py.ir.index import Index, Var
 from rlx_py.ir.kernel import Buffer, Const, Local, Program, Value
 from rlx_py.ir.types import DType
 
+Array = np.ndarray[Any, Any]
 PTR = ll.PointerType()
 VOID = ll.VoidType()
 
 
+def bytes_constant(content: bytes) -> ll.Constant:
+    """An array of bytes; llvmlite's own writes them one by one in Python."""
+    text = "\\" + content.hex("\\") if content else ""
+    return ll.FormattedConstant(ll.ArrayType(I8, len(content)), f'c"{text}"')
+
+
 @dataclass
 class Unit:
-    """One module: what its functions share."""
+    """One module: what its functions share.
+
+    held: where given, takes the content of large constants by the name of a public pointer, which
+    is to be set before the code runs.
+    """
 
     module: ll.Module
     target: Target
@@ -29,6 +42,7 @@ class Unit:
     kernels: dict[object, ll.Function] = field(default_factory=dict)
     functions: dict[tuple[str, int], ll.Function] = field(default_factory=dict)
     constants: dict[Buffer, ll.GlobalVariable] = field(default_factory=dict)
+    held: dict[str, Array] | None = None
 
     def function(self, name: str, kind: ll.FunctionType) -> ll.Function:
         """A new internal function; the name is made unique."""

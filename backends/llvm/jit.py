@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
+from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
 import llvmlite.binding as llvm
+import numpy as np
 
+from rlx_py.backends.llvm.frame import Array
 from rlx_py.backends.llvm.lapack import resolve
 from rlx_py.backends.llvm.layout import arena_bytes
 from rlx_py.backends.llvm.native import NativeStep
@@ -34,14 +39,21 @@ def optimized(text: str, target: llvm.TargetMachine) -> llvm.ModuleRef:
 
 
 class Code:
-    """The machine code of a module's text, there as long as this.
+    """The machine code of a module's text and the constants that it points to, there as long as
+    this.
 
     An engine disposes of itself while weak references still give it to other threads; those to
     this are gone before.
     """
 
-    def __init__(self, text: str, target: Target) -> None:
-        self.engine = new_engine(text, target)
+    def __init__(self, text: str, target: Target, held: Mapping[str, Array]) -> None:
+        generator = machine(target)
+        self.held = dict(held)
+        self.engine = llvm.create_mcjit_compiler(optimized(text, generator), generator)
+        self.engine.finalize_object()
+        for name, content in self.held.items():
+            place = ctypes.c_void_p.from_address(self.engine.get_global_value_address(name))
+            place.value = content.ctypes.data
 
 
 class CompiledProgram:
@@ -61,7 +73,7 @@ class CompiledProgram:
 
 
 # Code in use, by what it was made from.
-_CODE: WeakValueDictionary[tuple[Target, str], Code] = WeakValueDictionary()
+_CODE: WeakValueDictionary[tuple[Target, str, bytes], Code] = WeakValueDictionary()
 
 
 def compile_program(
@@ -74,20 +86,21 @@ def compile_program(
     """
     target = target or host()
     resolve(program)
-    text = str(emit_module(program, target))
-    code = _CODE.get((target, text)) if cache else None
+    held: dict[str, Array] = {}
+    text = str(emit_module(program, target, held=held))
+    key = target, text, _digest(held)
+    code = _CODE.get(key) if cache else None
     if code is None:
-        code = _CODE[target, text] = Code(text, target)
+        code = _CODE[key] = Code(text, target, held)
     team = team_size(threads) if is_parallel(program) else 1
     return CompiledProgram(program, code, text, parallel_for(team), team)
 
 
-def new_engine(text: str, target: Target) -> llvm.ExecutionEngine:
-    """The machine code of a module's text."""
-    generator = machine(target)
-    engine = llvm.create_mcjit_compiler(optimized(text, generator), generator)
-    engine.finalize_object()
-    return engine
+def _digest(held: Mapping[str, Array]) -> bytes:
+    found = hashlib.blake2b()
+    for content in held.values():
+        found.update(content.reshape(-1).view(np.uint8).data)
+    return found.digest()
 
 
 def is_parallel(program: Program) -> bool:

@@ -9,7 +9,7 @@ import llvmlite.ir as ll
 import numpy as np
 
 from rlx_py.backends.llvm.emit import emit_body
-from rlx_py.backends.llvm.frame import PTR, VOID, Frame, Unit
+from rlx_py.backends.llvm.frame import PTR, VOID, Array, Frame, Unit, bytes_constant
 from rlx_py.backends.llvm.layout import POINTER_BYTES, arena_place, ports
 from rlx_py.backends.llvm.scalars import I8, I32, I64
 from rlx_py.backends.llvm.targets import Target, data_layout
@@ -19,15 +19,18 @@ from rlx_py.ir.kernel import Buffer, Call, Kernel, Program, Scope, Stmt, Store, 
 from rlx_py.ir.regions import Branch, Item, Loop, items, part
 
 ALIGN = 64
+HELD = 4096  # bytes from which a constant of code in this process stays where it is
 PART = 128  # kernels called from one function: code generation is not linear in its length
 
 
-def emit_module(program: Program, target: Target, name: str = "step") -> ll.Module:
-    """The module of a program; its one public symbol is int32_t name(Step*), see layout."""
-    return _module(program, target, {name: items(program)})
+def emit_module(program: Program, target: Target, name: str = "step",
+                held: dict[str, Array] | None = None) -> ll.Module:
+    """The module of a program; its public symbol is int32_t name(Step*), see layout. held: see
+    Unit."""
+    return _module(program, target, {name: items(program)}, held)
 
 
-def emit_pieces(program: Program, target: Target) -> ll.Module:
+def emit_pieces(program: Program, target: Target, held: dict[str, Array]) -> ll.Module:
     """A program in pieces: int32_t piece0(Step*) runs its first kernel or region, piece1 its
     second, …
 
@@ -35,13 +38,14 @@ def emit_pieces(program: Program, target: Target) -> ll.Module:
     """
     pieces: dict[str, tuple[Item, ...]] = {
         f"piece{n}": (item,) for n, item in enumerate(items(program))}
-    return _module(program, target, {**pieces, f"piece{len(pieces)}": ()})
+    return _module(program, target, {**pieces, f"piece{len(pieces)}": ()}, held)
 
 
-def _module(program: Program, target: Target, entries: dict[str, tuple[Item, ...]]) -> ll.Module:
+def _module(program: Program, target: Target, entries: dict[str, tuple[Item, ...]],
+            held: dict[str, Array] | None) -> ll.Module:
     module = ll.Module("program")  # a user's name may hold a line break, which ends the comment
     module.triple, module.data_layout = target.triple, data_layout(target)
-    unit = Unit(module, target, program)
+    unit = Unit(module, target, program, held=held)
     known: dict[Kernel, Canonical] = {}
     for name, found in entries.items():
         _entry(unit, name, found, known)
@@ -193,7 +197,7 @@ class _Places:
             found = self.unit.constants.get(buffer)
             if found is None:
                 found = self.unit.constants[buffer] = self._constant(buffer)
-            return found
+            return self.b.load(found, typ=PTR) if found.value_type is PTR else found
         if buffer.scope in (Scope.ARENA, Scope.TILE):
             offset = program.offsets.get(buffer)
             if offset is None:
@@ -208,12 +212,17 @@ class _Places:
     def _constant(self, buffer: Buffer) -> ll.Value:
         if buffer.data is None:
             raise BackendError(f"constant {buffer} has no data")
-        content = np.ascontiguousarray(buffer.data, dtype=buffer.dtype.numpy).tobytes()
-        kind = ll.ArrayType(I8, len(content))
+        content = np.require(buffer.data, buffer.dtype.numpy, ["C", "A"])
+        held = self.unit.held
+        public = held is not None and content.nbytes >= HELD
+        value = ll.Constant(PTR, None) if public else bytes_constant(content.tobytes())
         name = self.unit.module.get_unique_name("constant")
-        variable = ll.GlobalVariable(self.unit.module, kind, name)
-        variable.linkage, variable.global_constant, variable.align = "internal", True, ALIGN
-        variable.initializer = ll.Constant(kind, bytearray(content))
+        variable = ll.GlobalVariable(self.unit.module, value.type, name)
+        variable.initializer = value
+        if held is not None and public:
+            held[name] = content
+        else:
+            variable.linkage, variable.global_constant, variable.align = "internal", True, ALIGN
         return variable
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlx_py.backends.base import Array, KernelTime
-from rlx_py.backends.llvm.jit import CompiledProgram, new_engine
+from rlx_py.backends.llvm.jit import Code, CompiledProgram
 from rlx_py.backends.llvm.program import emit_pieces
 from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.kernel import Program
@@ -33,10 +33,11 @@ def kernel_times(compiled: CompiledProgram, arrays: dict[str, Array], out: dict[
     arrays that the program updates are changed as by one run.
     """
     program = compiled.program
-    engine = new_engine(str(emit_pieces(program, host())), host())
+    held: dict[str, Array] = {}
+    code = Code(str(emit_pieces(program, host(), held)), host(), held)
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
     found = pieces_of(program)
-    pieces = [kind(engine.get_function_address(f"piece{n}")) for n in range(len(found) + 1)]
+    pieces = [kind(code.engine.get_function_address(f"piece{n}")) for n in range(len(found) + 1)]
     bound = compiled.step.bind(arrays, out)
     first = {p.name: arrays[p.name].copy() for p in program.updates}
     clock = _clock(compiled.threads)
