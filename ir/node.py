@@ -62,6 +62,7 @@ class Op:
     cost                                    scalar operations an element takes, for recomputation
     version                                 counts changes of meaning; files name the one they mean
     precision                               under autocast; None: that of what it is made of
+    rows(node)                              along which axes its inputs' rows do not meet, for each
     """
 
     name: str
@@ -78,6 +79,7 @@ class Op:
     version: int = 1
     precision: Precision | None = None
     onto: Callable[..., Sequence[Node | None]] | None = None
+    rows: Callable[[Node], Sequence[Mapping[int, int]]] | None = None
 
     def __repr__(self) -> str:
         return self.name

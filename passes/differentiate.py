@@ -9,12 +9,13 @@ from typing import Any
 from rlx_py.ir.errors import ArgumentError, DTypeError, NotDifferentiable
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Location, Node, Op, at
+from rlx_py.ir.node import Chain, Location, Node, Op, at
 from rlx_py.ir.ops.compare import AND, EQ, LT, NOT
 from rlx_py.ir.ops.elementwise import ABS, CAST, GUARDED_MUL, MUL
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.types import i64
+from rlx_py.passes.dead.mask import Masks
 from rlx_py.passes.decompose import expand_active
 from rlx_py.passes.ranges import range_of
 from rlx_py.passes.simplify import BEFORE_DIFFERENTIATION, simplify
@@ -32,6 +33,7 @@ class ChainRule:
 
     singular: str = "zero"
     counts: list[Node] = field(default_factory=list)
+    masks: Mapping[int, Masks] = field(default_factory=dict)  # of the node whose rule is asked
 
     def __post_init__(self) -> None:
         if self.singular not in SINGULAR:
@@ -49,6 +51,11 @@ class ChainRule:
         """The counts by output name."""
         prefix = fresh_prefix("singular", [str(i) for i in range(len(self.counts))], taken)
         return {f"{prefix}{i}": count for i, count in enumerate(self.counts)}
+
+
+def guards(chain: Chain) -> bool:
+    """Whether what has no cotangent is to have no share, under a mode of singular points."""
+    return isinstance(chain, ChainRule) and chain.singular != "ieee"
 
 
 def _singular_count(ct: Node, partial: Node) -> Node:

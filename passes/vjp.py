@@ -11,9 +11,13 @@ from rlx_py.ir.ops.elementwise import ADD
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.types import TupleType
 from rlx_py.passes.activity import dependents
+from rlx_py.passes.dead.asked import ask_at_rows
+from rlx_py.passes.dead.mask import Masks
+from rlx_py.passes.dead.sources import Found, find_masks
 from rlx_py.passes.differentiate import (
     ChainRule,
     fresh_prefix,
+    guards,
     leaves_of,
     no_rule,
     prepared,
@@ -97,13 +101,14 @@ def lacks_vjp(op: Op) -> bool:
 def pullback(seeds: Iterable[tuple[Node, Node]], wrt: list[Node], chain: Chain,
              visit: Callable[[list[Node]], Iterable[Node]] = reversed,
              ran: Callable[[Node], None] = lambda node: None,
-             onto: Mapping[Node, Node] | None = None) -> list[Node]:
+             onto: Mapping[Node, Node] | None = None,
+             given: Sequence[Masks] | None = None) -> list[Node]:
     """The cotangents of `wrt`, given those of some tensor nodes; zeros where nothing flows.
 
     Each op that is reached must have a vjp. What is made for a node carries its source line.
     `visit` takes an order with inputs first and gives one with users first; `ran` is told each node
     whose vjp has been asked. onto: of tensor nodes, what has reached them already, to which all
-    else is added.
+    else is added. given: the masks of the seeds' cotangents.
     """
     cotangents = Cotangents()
     for x, ct in (onto or {}).items():
@@ -112,22 +117,39 @@ def pullback(seeds: Iterable[tuple[Node, Node]], wrt: list[Node], chain: Chain,
     for node, ct in seeds:
         roots.append(node)
         cotangents.add(node, 0, ct)
+    given = [()] * len(roots) if given is None else given
     order = toposort(roots)
     depends = dependents(order, wrt)
+    dead = find_masks(order, depends, wrt, zip(roots, given, strict=True)) if guards(chain) else \
+        Found()
     for node in visit(order):
         if node not in depends or depends.isdisjoint(node.inputs) or not cotangents.reached(node):
             continue
         if node.op.vjp is None:
             raise no_rule(node, "reverse-mode")
         with origin(node):
-            ct = cotangents.of(node)
-            found = (node.op.vjp(node, ct, chain) if node.op.onto is None else
-                     node.op.onto(node, ct, chain, cotangents.take(node.inputs)))
+            ct = dead.ready(node, cotangents.of(node))
+            so_far = None if node.op.onto is None else cotangents.take(node.inputs)
+            found = _asked(node, ct, chain, so_far, dead.of(node))
             for x, part in zip(node.inputs, found, strict=True):
                 if part is not None and x in depends:
                     cotangents.receive(node, x, part)
         ran(node)
     return [cotangents.table[x, 0] if cotangents.reached(x) else zeros(x) for x in wrt]
+
+
+def _asked(node: Node, ct: Cotangent, chain: Chain, so_far: Sequence[Node | None] | None,
+           masks: Mapping[int, Masks]) -> Sequence[Node | None]:
+    """What the rule of a node gives, at rows that have a cotangent."""
+    vjp, onto = node.op.vjp, node.op.onto
+    assert vjp is not None
+    counts = None
+    if isinstance(chain, ChainRule):
+        chain.masks = masks
+        counts = chain.counts if chain.singular == "report" else None
+    if onto is not None:
+        return onto(node, ct, chain, so_far)
+    return ask_at_rows(node, masks, counts, lambda n: vjp(n, ct, chain))
 
 
 class Cotangents:

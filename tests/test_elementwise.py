@@ -10,6 +10,7 @@ import mpmath  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 
+import rlx_py as rlx
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.evaluate import evaluate_nodes
 from rlx_py.ir.node import Node, Op, leaf
@@ -138,6 +139,7 @@ BINARY: list[tuple[Op, Callable[..., Any], list[tuple[float, float]]]] = [
     (ew.MIN, min, [(1.5, -2.0), (-2.0, 1.5)]),
     (ew.ATAN2, mp.atan2, [(1.5, -2.0), (-0.1, -0.2), (3.0, 1.0), (-0.5, 0.1)]),
     (ew.GUARDED_MUL, lambda a, b: a * b, [(1.5, -2.0)]),
+    (ew.ZERO_MUL, lambda a, b: a * b, [(1.5, -2.0)]),
     (sp.XLOGY, lambda a, b: a * mp.log(b), [(1.5, 2.0), (-0.2, 0.1)]),
 ]
 
@@ -298,6 +300,20 @@ def test_guarded_product() -> None:
     a, b = [0.0, -0.0, 2.0, 0.0, NAN], [INF, NAN, 3.0, 4.0, 0.0]
     check(apply(ew.GUARDED_MUL, a, b), [0, 0, 6, 0, NAN])
     check(gradients(ew.GUARDED_MUL, a[:4], b[:4]), [b[:4], a[:4]])
+
+
+def test_product_that_is_zero_where_either_factor_is() -> None:
+    a, b = [0.0, INF, -0.0, 2.0, INF], [NAN, 0.0, 4.0, 3.0, 2.0]
+    check(apply(ew.ZERO_MUL, a, b), [0, 0, 0, 6, INF])
+
+
+def test_derivatives_of_a_partial_do_not_reach_a_cotangent_of_zero() -> None:
+    """log is chosen where x > 0 alone: elsewhere its second derivative, infinite, counts 0."""
+    g = rlx.Graph()
+    x = g.input("x", (4,), f64)
+    g.output("y", rlx.where(x > 0, rlx.log(x), 0.0).sum())
+    point = {"x": np.array([0.0, NAN, -1.0, 2.0]), "v_x": np.ones(4)}
+    check(rlx.evaluate(rlx.hvp(g, "y", ["x"]), point)["hvp_x"], [0, 0, 0, -0.25])
 
 
 def test_select_ignores_the_other_branch() -> None:

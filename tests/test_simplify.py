@@ -84,6 +84,7 @@ CASES: dict[str, tuple[Build, int]] = {
     "floor_of_floor": (lambda x, y, p, k: e.FLOOR(e.FLOOR(x)), 1),
     "guarded_finite": (lambda x, y, p, k: e.GUARDED_MUL(x, e.CAST(p, dtype=f64)), 2),
     "guarded_constant": (lambda x, y, p, k: e.GUARDED_MUL(f(x, 3), x), 1),
+    "zero_mul_finite": (lambda x, y, p, k: e.ZERO_MUL(x, e.CAST(p, dtype=f64)), 2),
     "select_constant": (lambda x, y, p, k: e.SELECT(f(p, 1), x, y), 0),
     "select_equal": (lambda x, y, p, k: e.SELECT(p, x, x), 0),
     "select_not": (lambda x, y, p, k: e.SELECT(c.NOT(p), x, y), 1),

@@ -29,6 +29,7 @@ from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.precision import in_compute_type
+from rlx_py.ir.ops.rows import of_elements
 from rlx_py.ir.ops.special import ERF, LOGISTIC
 from rlx_py.ir.types import TensorType, Type, require_float
 
@@ -48,7 +49,8 @@ def activation(name: str, decompose: Callable[..., Node], vjp: VJPRule | None = 
             check(**attrs)
         return x
 
-    return composite(name, infer, in_compute_type(decompose), vjp=vjp, batch=unchanged)
+    return composite(name, infer, in_compute_type(decompose), vjp=vjp, batch=unchanged,
+                     rows=of_elements)
 
 
 def _backward(name: str, slope: Callable[[Node], Node]) -> VJPRule:

@@ -26,6 +26,7 @@ from rlx_py.ir.ops.operand import as_node, convert
 from rlx_py.ir.ops.pool import MAX_POOL, max_positions
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import ARGMAX, REDUCE_SUM
+from rlx_py.ir.ops.rows import before_places
 from rlx_py.ir.ops.spatial import check_attributes, per_axis
 from rlx_py.ir.types import DType, TensorType, Type, i32, i64, require_float
 
@@ -152,7 +153,7 @@ def _linear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> No
 
 
 ADAPTIVE_AVG_POOL: Op = composite("adaptive_avg_pool", _infer, _average, vjp=_vjp,
-                                  jvp=_linear_jvp)
+                                  jvp=_linear_jvp, rows=before_places("output"))
 ADAPTIVE_AVG_POOL_BACKWARD: Op = composite(
     "adaptive_avg_pool_backward", _infer_backward, _average_backward, vjp=_backward_vjp,
     jvp=_linear_jvp)

@@ -19,6 +19,7 @@ from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.ops.operand import convert
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_SUM
+from rlx_py.ir.ops.rows import Rows, same_axes
 from rlx_py.ir.ops.scores import (
     KEYS_FIRST,
     QUERIES_FIRST,
@@ -180,6 +181,12 @@ def _flash_vjp(node: Node, ct: Sequence[Node | None], chain: Chain) -> Sequence[
 
 
 # Inside, scores and softmax are computed in the compute type.
-ATTENTION = composite("attention", _infer, _attention, vjp=_vjp, precision=Precision.NARROW)
+def _rows(node: Node) -> Sequence[Rows]:
+    """Queries [B, H, Sq]; of keys and values the batch, since every query may see every key."""
+    return [same_axes(3), {0: 0}, {0: 0}, *({} for _ in node.inputs[3:])]
+
+
+ATTENTION = composite("attention", _infer, _attention, vjp=_vjp, precision=Precision.NARROW,
+                      rows=_rows)
 FLASH_ATTENTION = composite("flash_attention", _infer_flash, _flash, vjp=_flash_vjp,
-                            precision=Precision.NARROW)
+                            precision=Precision.NARROW, rows=_rows)

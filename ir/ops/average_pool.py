@@ -30,6 +30,7 @@ from rlx_py.ir.ops.pool import (
 )
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
+from rlx_py.ir.ops.rows import before_places
 from rlx_py.ir.ops.spatial import check_attributes
 from rlx_py.ir.types import TensorType, Type, i32, require_float
 
@@ -140,7 +141,8 @@ def _linear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> No
     return None if t is None else node.op(t, **node.attrs)
 
 
-AVG_POOL: Op = composite("avg_pool", _infer_average, _avg_pool, vjp=_average_vjp, jvp=_linear_jvp)
+AVG_POOL: Op = composite("avg_pool", _infer_average, _avg_pool, vjp=_average_vjp, jvp=_linear_jvp,
+                         rows=before_places("size"))
 AVG_POOL_BACKWARD: Op = composite("avg_pool_backward", _infer_average_backward,
                                   _avg_pool_backward, vjp=_average_backward_vjp, jvp=_linear_jvp)
 

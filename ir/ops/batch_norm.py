@@ -31,6 +31,7 @@ from rlx_py.ir.ops.norm import (
 from rlx_py.ir.ops.operand import as_node, convert, operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import total
+from rlx_py.ir.ops.rows import of_elements
 from rlx_py.ir.types import TensorType, TupleType, Type
 
 Sizes = tuple[int, ...]
@@ -141,7 +142,8 @@ def _given_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
                                           **node.attrs))
 
 
-BATCH_NORM_GIVEN = composite("batch_norm_given", _infer_given, _batch_norm_given, vjp=_given_vjp)
+BATCH_NORM_GIVEN = composite("batch_norm_given", _infer_given, _batch_norm_given, vjp=_given_vjp,
+                             rows=of_elements)
 
 # ---- public ----------------------------------------------------------------------------------
 

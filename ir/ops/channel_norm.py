@@ -31,6 +31,7 @@ from rlx_py.ir.ops.norm import (
 from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM, total, widened
+from rlx_py.ir.ops.rows import leading
 from rlx_py.ir.types import TensorType, TupleType, Type
 
 Sizes = tuple[int, ...]
@@ -118,7 +119,8 @@ def _gradients(dy: Node, x: Node, params: Sequence[Node], *, eps: float, weight:
 
 
 GROUP_NORM_BACKWARD = composite("group_norm_backward", _infer_backward, _group_norm_backward)
-GROUP_NORM = composite("group_norm", _infer, _group_norm, vjp=norm_vjp(GROUP_NORM_BACKWARD))
+GROUP_NORM = composite("group_norm", _infer, _group_norm, vjp=norm_vjp(GROUP_NORM_BACKWARD),
+                       rows=leading(1))
 
 
 @located

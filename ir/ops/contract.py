@@ -12,6 +12,7 @@ from rlx_py.ir.node import Chain, Node, Op, register
 from rlx_py.ir.ops.batching import Flags, moved
 from rlx_py.ir.ops.families import Array, add_all, quiet
 from rlx_py.ir.ops.movement import permuted
+from rlx_py.ir.ops.rows import Rows
 from rlx_py.ir.stored import ContractDims, ContractRule
 from rlx_py.ir.types import TensorType, Type
 
@@ -106,5 +107,14 @@ def _contract_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
     return moved(CONTRACT(*inputs, batch=batch, contract=contract), place, 0)
 
 
+def _contract_rows(node: Node) -> Sequence[Rows]:
+    """Axes of the batch and free axes."""
+    d = _node_dims(node)
+    place = len(d.a_batch) + len(d.a_free)
+    return (dict(enumerate((*d.a_batch, *d.a_free))),
+            {**dict(enumerate(d.b_batch)), **dict(enumerate(d.b_free, place))})
+
+
 CONTRACT = register(Op("contract", _infer_contract, quiet(_eval_contract), _contract_vjp,
-                       _contract_jvp, kernel=ContractRule(_node_dims), batch=_contract_batch))
+                       _contract_jvp, kernel=ContractRule(_node_dims), batch=_contract_batch,
+                       rows=_contract_rows))

@@ -25,6 +25,7 @@ from rlx_py.ir.ops.families import add_all, composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import REVERSE, permuted, reshaped, spread
 from rlx_py.ir.ops.operand import operands
+from rlx_py.ir.ops.rows import Rows
 from rlx_py.ir.ops.spatial import (
     check_attributes,
     crop_trailing,
@@ -229,12 +230,17 @@ def _bilinear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> 
                     None if tb is None else make(node.op, (a, tb), node.attrs)])
 
 
+def _backward_input_rows(node: Node) -> Sequence[Rows]:
+    """Samples; channels of the result, where groups do not share an axis of the weight."""
+    return ({0: 0}, {1: 1} if node.attrs["groups"] == 1 else {})
+
+
 # Products, whatever loops compute them: those of depthwise convolution hold no CONTRACT.
 CONV: Op = composite("conv", _infer_conv, _conv, vjp=_conv_vjp, jvp=_bilinear_jvp,
-                     precision=Precision.NARROW)
+                     precision=Precision.NARROW, rows=lambda node: ({0: 0}, {1: 0}))
 CONV_BACKWARD_INPUT: Op = composite(
     "conv_backward_input", _infer_backward_input, _conv_backward_input, vjp=_backward_input_vjp,
-    jvp=_bilinear_jvp, precision=Precision.NARROW)
+    jvp=_bilinear_jvp, precision=Precision.NARROW, rows=_backward_input_rows)
 CONV_BACKWARD_WEIGHT: Op = composite(
     "conv_backward_weight", _infer_backward_weight, _conv_backward_weight,
     vjp=_backward_weight_vjp, jvp=_bilinear_jvp, precision=Precision.NARROW)

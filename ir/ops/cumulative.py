@@ -19,6 +19,7 @@ from rlx_py.ir.ops.elementwise import MUL
 from rlx_py.ir.ops.families import Array, add_all, composite, linear, quiet
 from rlx_py.ir.ops.guards import converted, read, scalar
 from rlx_py.ir.ops.movement import padded
+from rlx_py.ir.ops.rows import beside_axis
 from rlx_py.ir.stored import Emitter, LoopRule
 from rlx_py.ir.types import TensorType, Type
 
@@ -158,7 +159,8 @@ def _recurrence_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -
 
 LINEAR_RECURRENCE = register(Op(
     "linear_recurrence", _infer_recurrence, quiet(_eval_recurrence), _recurrence_vjp,
-    _recurrence_jvp, kernel=LoopRule(_recurrence_loops), batch=along_axis))
+    _recurrence_jvp, kernel=LoopRule(_recurrence_loops), batch=along_axis,
+    rows=beside_axis))
 
 # ---- cumulative product ----------------------------------------------------------------------
 
@@ -191,4 +193,4 @@ def _cumprod_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> N
 
 CUMPROD = register(Op(
     "cumprod", _infer_cumulative, _accumulated(np.multiply, 1), _cumprod_vjp, _cumprod_jvp,
-    kernel=_cumulative_loops("mul", 1), batch=along_axis))
+    kernel=_cumulative_loops("mul", 1), batch=along_axis, rows=beside_axis))

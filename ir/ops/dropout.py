@@ -15,6 +15,7 @@ from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import spread
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.random import RANDOM_BITS
+from rlx_py.ir.ops.rows import of_elements
 from rlx_py.ir.types import TensorType, Type, require_float, u32
 
 
@@ -53,7 +54,7 @@ def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | No
     return None if t is None else DROPOUT(t, node.inputs[1], **node.attrs)
 
 
-DROPOUT = composite("dropout", _infer, _decompose, vjp=_vjp, jvp=_jvp)
+DROPOUT = composite("dropout", _infer, _decompose, vjp=_vjp, jvp=_jvp, rows=of_elements)
 
 
 def _dropped(x: Any, p: float, training: bool, key: Key, channels: int | None) -> Node:

@@ -23,6 +23,7 @@ from rlx_py.ir.ops.families import (
     NUMERIC,
     Array,
     add_all,
+    composite,
     elementwise,
     quiet,
     same_type,
@@ -154,9 +155,42 @@ DIV: Op = elementwise("div", np.divide, (
 ))
 INT_DIV = elementwise("int_div", np.floor_divide, None, kinds=("int", "uint"))
 
-# a ⊳ b, the product of the chain rule: no cotangent, no contribution, whatever the partial.
-GUARDED_MUL = elementwise("guarded_mul", lambda a, b: np.where(a == 0, np.zeros_like(a), a * b),
-                          (lambda y, a, b: b, lambda y, a, b: a), cost=1)
+
+def _either_is_zero(a: Node, b: Node) -> Node:
+    return SELECT(EQ(b, fill(b, 0)), fill(b, 0), GUARDED_MUL(a, b))
+
+
+def _zero_mul_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    a, b = node.inputs
+    return ZERO_MUL(b, ct), ZERO_MUL(a, ct)
+
+
+def _zero_mul_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    (a, b), (ta, tb) = node.inputs, tangents
+    return add_all([None if ta is None else ZERO_MUL(b, ta),
+                    None if tb is None else ZERO_MUL(a, tb)])
+
+
+def _guarded_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    a, b = node.inputs
+    return chain(ct, b), ZERO_MUL(a, ct)
+
+
+def _guarded_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    (a, b), (ta, tb) = node.inputs, tangents
+    return add_all([None if ta is None else chain(ta, b),
+                    None if tb is None else ZERO_MUL(a, tb)])
+
+
+# a ⊳ b, the product of the chain rule: no cotangent, no contribution, whatever the partial. Where a
+# is 0 it does not change with b, so neither do the derivatives of b, infinite as they may be.
+GUARDED_MUL: Op = register(Op(
+    "guarded_mul", same_type("guarded_mul", ("float",), None),
+    quiet(lambda a, b: np.where(a == 0, np.zeros_like(a), a * b)), _guarded_vjp, _guarded_jvp,
+    element=scalar_element, batch=unchanged, cost=1))
+# a · b, and 0 where either is.
+ZERO_MUL: Op = composite("zero_mul", same_type("zero_mul", ("float",), None), _either_is_zero,
+                         vjp=_zero_mul_vjp, jvp=_zero_mul_jvp, batch=unchanged)
 
 
 def _quotient(y: Node, a: Node, b: Node) -> Node:

@@ -14,6 +14,7 @@ from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Apply, Expr
 from rlx_py.ir.node import OPS, Ask, BatchRule, Chain, Node, Op, make, register
 from rlx_py.ir.ops.batching import unchanged
+from rlx_py.ir.ops.rows import RowsRule
 from rlx_py.ir.types import DType, Precision, TensorType, Type
 
 Array = np.ndarray[Any, Any]
@@ -162,6 +163,7 @@ def composite(
     jvp: Any = None,
     batch: BatchRule | None = None,
     precision: Precision | None = None,
+    rows: RowsRule | None = None,
 ) -> Op:
     """An op defined by its decomposition.
 
@@ -169,4 +171,4 @@ def composite(
     (itself a composite, so it differentiates again). So is its batching, without a rule for it.
     """
     return register(Op(name, infer, None, vjp, jvp, decompose=decompose, batch=batch,
-                       precision=precision))
+                       precision=precision, rows=rows))

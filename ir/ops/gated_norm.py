@@ -19,6 +19,7 @@ from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.norm import check_norm_attributes, scaled, scaled_backward
 from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
+from rlx_py.ir.ops.rows import Rows, same_axes
 from rlx_py.ir.ops.special import LOGISTIC
 from rlx_py.ir.types import TensorType, TupleType, Type
 
@@ -143,7 +144,13 @@ def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
     return list(RMS_NORM_GATED_BACKWARD(ct, *node.inputs, **node.attrs))
 
 
-RMS_NORM_GATED = composite("rms_norm_gated", _infer, _rms_norm_gated, vjp=_vjp)
+def _rows(node: Node) -> Sequence[Rows]:
+    """Input and gate; every row takes the same parameters or those of its group."""
+    apart = same_axes(node.rank - 1)
+    return [apart, apart, *({} for _ in node.inputs[2:])]
+
+
+RMS_NORM_GATED = composite("rms_norm_gated", _infer, _rms_norm_gated, vjp=_vjp, rows=_rows)
 
 
 @located

@@ -35,6 +35,7 @@ from rlx_py.ir.ops.guards import (
     settle,
 )
 from rlx_py.ir.ops.movement import filled
+from rlx_py.ir.ops.rows import beside_axis
 from rlx_py.ir.stored import Emitter, LoopRule
 from rlx_py.ir.types import TensorType, Type, as_shape, bool_, i64
 
@@ -286,7 +287,8 @@ def _take_along_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -
 
 
 TAKE_ALONG = register(Op("take_along", _infer_take_along, _eval_take_along, _take_along_vjp,
-                         _take_along_jvp, element=_take_along_element, batch=along_axis))
+                         _take_along_jvp, element=_take_along_element, batch=along_axis,
+                         rows=beside_axis))
 
 
 def _taken(ct: TensorType, axis: int, size: int) -> TensorType:

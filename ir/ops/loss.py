@@ -28,6 +28,7 @@ from rlx_py.ir.ops.movement import filled, permuted, reshaped, spread
 from rlx_py.ir.ops.operand import as_node, convert, operands, ratio, together
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM, widened
+from rlx_py.ir.ops.rows import before_last, same_axes
 from rlx_py.ir.ops.softmax import normalised, row_sum, shifted_exponentials
 from rlx_py.ir.types import DType, TensorType, TupleType, Type, i32, i64, require_float
 
@@ -124,7 +125,7 @@ def _hard_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
 
 
 SOFTMAX_CROSS_ENTROPY = composite("softmax_cross_entropy", _infer_hard, _hard, vjp=_hard_vjp,
-                                  batch=unchanged)
+                                  batch=unchanged, rows=before_last)
 
 # ---- cross-entropy with probability labels ---------------------------------------------------
 
@@ -181,7 +182,7 @@ def _soft_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
 
 
 SOFT_CROSS_ENTROPY = composite("soft_cross_entropy", _infer_soft, _soft, vjp=_soft_vjp,
-                               batch=unchanged)
+                               batch=unchanged, rows=lambda node: [same_axes(node.rank)] * 2)
 
 # ---- public ----------------------------------------------------------------------------------
 
@@ -249,6 +250,7 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, ignore_index: int
         each = ratio(label_smoothing, x.shape[-1], scale.dtype)
         rows = SELECT(skipped, filled(0, x.tensor), own * (1 - label_smoothing) + scale * each)
         loss = softmax_cross_entropy(x, rows)
+        loss = SELECT(ignored(q, ignore_index), filled(0, loss.tensor), loss)
         counted = REDUCE_SUM(convert(own, x.dtype.compute), axes=(x.rank - 1,))
     if reduction != "mean":
         return reduced_loss(loss, reduction)

@@ -15,6 +15,7 @@ from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.ops.operand import as_node, broadcast_shape, broadcast_to, convert
 from rlx_py.ir.ops.precision import in_compute_type
+from rlx_py.ir.ops.rows import before_last
 from rlx_py.ir.ops.softmax import normalised, row_sum, shifted_exponentials
 from rlx_py.ir.types import TensorType, Type
 
@@ -76,7 +77,8 @@ def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | No
 
 
 SOFTMAX_SCALED_MASKED = composite(
-    "softmax_scaled_masked", _infer, _softmax_scaled_masked, vjp=_vjp, jvp=_jvp)
+    "softmax_scaled_masked", _infer, _softmax_scaled_masked, vjp=_vjp, jvp=_jvp,
+    rows=before_last)
 
 
 @located

@@ -54,7 +54,7 @@ def _infer_reshape(x: TensorType, *, shape: Sizes) -> Type:
     return found
 
 
-def _groups(a: Sizes, b: Sizes) -> list[tuple[list[int], list[int]]]:
+def reshape_groups(a: Sizes, b: Sizes) -> list[tuple[list[int], list[int]]]:
     """Smallest runs of axes of two shapes (of one nonzero size) that hold the same elements."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
@@ -82,7 +82,7 @@ def _reshape_element(node: Node, index: tuple[Index, ...]) -> Asked:
         return (yield (0, (index[target.index(0)],) * len(source)))
     found = [ZERO] * len(source)
     # Run by run, so that an axis which stays whole keeps its index untouched.
-    for left, right in _groups(source, target):
+    for left, right in reshape_groups(source, target):
         wide = [j for j in right if target[j] != 1]
         flat = row_major([index[j] for j in wide], [target[j] for j in wide])
         kept = [i for i in left if source[i] != 1]

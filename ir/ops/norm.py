@@ -23,6 +23,7 @@ from rlx_py.ir.ops.movement import spread
 from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM, kept_axes, reduced, total, widened
+from rlx_py.ir.ops.rows import beside_axes
 from rlx_py.ir.ops.statistics import SCALES, far_squares, over_rows
 from rlx_py.ir.types import TensorType, TupleType, Type, as_shape, normalize_axes, require_float
 
@@ -227,9 +228,9 @@ def norm_vjp(backward: Op) -> VJPRule:
 
 
 LAYER_NORM = composite("layer_norm", _norm_infer("layer_norm"), _layer_norm,
-                       vjp=norm_vjp(LAYER_NORM_BACKWARD))
+                       vjp=norm_vjp(LAYER_NORM_BACKWARD), rows=beside_axes)
 RMS_NORM = composite("rms_norm", _norm_infer("rms_norm"), _rms_norm,
-                     vjp=norm_vjp(RMS_NORM_BACKWARD))
+                     vjp=norm_vjp(RMS_NORM_BACKWARD), rows=beside_axes)
 
 
 def _normalised_axes(x: Node, shape: Any, axes: int | Iterable[int] | None) -> Axes:

@@ -20,6 +20,7 @@ from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled, reshaped, spread
 from rlx_py.ir.ops.operand import as_node, convert
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_MIN, REDUCE_SUM
+from rlx_py.ir.ops.rows import before_places
 from rlx_py.ir.ops.spatial import (
     check_attributes,
     crop_trailing,
@@ -190,7 +191,7 @@ def _first_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Nod
 
 
 MAX_POOL: Op = composite("max_pool", _infer_max, _max_pool, vjp=_max_vjp, jvp=_max_jvp,
-                         batch=unchanged)
+                         batch=unchanged, rows=before_places("size"))
 MAX_POOL_BACKWARD: Op = composite("max_pool_backward", _infer_max_backward, _max_pool_backward,
                                   vjp=_max_backward_vjp, jvp=_first_jvp, batch=unchanged)
 # The adjoint of max_pool_backward: of t, the elements at which x has its maxima y.

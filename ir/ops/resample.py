@@ -26,6 +26,7 @@ from rlx_py.ir.ops.movement import filled, reshaped, spread
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
+from rlx_py.ir.ops.rows import before_places
 from rlx_py.ir.ops.spatial import check_attributes, per_axis
 from rlx_py.ir.types import DType, TensorType, Type, i32, i64, require_float
 
@@ -178,7 +179,8 @@ def _linear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> No
     return None if t is None else node.op(t, **node.attrs)
 
 
-RESAMPLE: Op = composite("resample", _infer, _resample, vjp=_vjp, jvp=_linear_jvp)
+RESAMPLE: Op = composite("resample", _infer, _resample, vjp=_vjp, jvp=_linear_jvp,
+                         rows=before_places("size"))
 RESAMPLE_BACKWARD: Op = composite("resample_backward", _infer_backward, _resample_backward,
                                   vjp=_backward_vjp, jvp=_linear_jvp)
 

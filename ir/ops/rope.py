@@ -20,6 +20,7 @@ from rlx_py.ir.ops.movement import CONCAT, REVERSE, reshaped, sliced, spread
 from rlx_py.ir.ops.operand import as_node, operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import total
+from rlx_py.ir.ops.rows import before_last
 from rlx_py.ir.ops.shaping import expand_dims
 from rlx_py.ir.types import TensorType, Type, normalize_axis
 
@@ -114,7 +115,7 @@ def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
             *_table_gradients(ct, x, table=cos.shape, **node.attrs))
 
 
-ROPE = composite("rope", _infer, _rope, vjp=_vjp)
+ROPE = composite("rope", _infer, _rope, vjp=_vjp, rows=before_last)
 
 
 @located

@@ -23,6 +23,7 @@ from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.reduce import highest, lowest
+from rlx_py.ir.ops.rows import beside_axis
 from rlx_py.ir.stored import Emitter, LoopRule
 from rlx_py.ir.types import TensorType, Type, bool_, f32, i64, normalize_axis, require_float
 
@@ -139,7 +140,7 @@ def _logsumexp_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) ->
 
 CUMLOGSUMEXP = register(Op("cumlogsumexp", _infer_logsumexp, quiet(_eval_logsumexp),
                            _logsumexp_vjp, _logsumexp_jvp, kernel=LoopRule(_logsumexp_loops),
-                           batch=along_axis))
+                           batch=along_axis, rows=beside_axis))
 
 # ---- as users call them ----------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_SUM, widened
+from rlx_py.ir.ops.rows import beside_axis
 from rlx_py.ir.types import TensorType, Type, normalize_axis, require_float
 
 
@@ -117,9 +118,9 @@ def _log_softmax_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None
 
 
 SOFTMAX = composite("softmax", _infer("softmax"), _softmax, vjp=_softmax_vjp, jvp=_softmax_jvp,
-                    batch=along_axis)
+                    batch=along_axis, rows=beside_axis)
 LOG_SOFTMAX = composite("log_softmax", _infer("log_softmax"), _log_softmax, vjp=_log_softmax_vjp,
-                        batch=along_axis)
+                        batch=along_axis, rows=beside_axis)
 
 
 @located

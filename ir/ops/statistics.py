@@ -26,6 +26,7 @@ from rlx_py.ir.ops.families import add_all, composite
 from rlx_py.ir.ops.movement import reshaped, sliced
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_MIN, Sizes, kept_axes, reduced, total, widened
+from rlx_py.ir.ops.rows import beside_axes, reduced_axes
 from rlx_py.ir.types import TensorType, Type, f32, f64
 
 FLOAT = ("float",)
@@ -67,7 +68,7 @@ def _deviation_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) ->
 
 
 DEVIATION = composite("deviation", _infer_deviation, _deviation, vjp=_deviation_vjp,
-                      jvp=_deviation_jvp, batch=over_axes)
+                      jvp=_deviation_jvp, batch=over_axes, rows=beside_axes)
 
 
 def _infer_variance(x: TensorType, *, axes: Sizes, ddof: int) -> Type:
@@ -100,7 +101,8 @@ def over_rows(name: str, infer: Callable[..., Type], decompose: Callable[..., No
         (t,) = tangents
         return None if t is None else total(chain(t, partial(node)), node.attrs["axes"])
 
-    return register(Op(name, infer, None, vjp, jvp, decompose=decompose, batch=over_axes))
+    return register(Op(name, infer, None, vjp, jvp, decompose=decompose, batch=over_axes,
+                       rows=reduced_axes))
 
 
 VARIANCE = over_rows("variance", _infer_variance, _variance, _variance_partial)

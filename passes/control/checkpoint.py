@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx_py.ir.body import Body, graph_of
@@ -28,6 +28,7 @@ from rlx_py.ir.ops.batching import by_element
 from rlx_py.ir.ops.checkpoints import budget
 from rlx_py.ir.stored import ContractRule
 from rlx_py.ir.types import TensorType, TupleType, Type
+from rlx_py.passes.control.dead_rows import Handed, body_masks, masks_here
 from rlx_py.passes.control.region import (
     Arguments,
     BodyChain,
@@ -42,6 +43,8 @@ from rlx_py.passes.control.region import (
     results_of,
 )
 from rlx_py.passes.control.remat import affordable
+from rlx_py.passes.dead.handed import BODIES
+from rlx_py.passes.dead.mask import Masks
 from rlx_py.passes.differentiate import prepared
 from rlx_py.passes.jvp import lacks_jvp, pushforward
 from rlx_py.passes.vjp import lacks_vjp, pullback
@@ -155,16 +158,27 @@ def _vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
             if outputs[k].op is not LEAF}
     order = toposort(outputs)
     stops = [n for n in order if n in kept and n.dtype.is_float]
-    inside = BodyChain(chain)
-    found = pullback(seeds, [*floats, *stops], inside)
+    inside, masks = BodyChain(chain), Handed()
+    own = [masks.enter(found) for found in masks_here(chain, ct)]
+    found = pullback(seeds, [*floats, *stops], inside, given=own)
     # After the cotangents, so that nothing is computed again before it is needed.
     values = {x: BARRIER(y, *given) for x, y in zip(leaves, node.inputs, strict=True)} | kept
-    values |= zip((seed for _, seed in seeds), given, strict=True)
+    values |= masks.outside | dict(zip((seed for _, seed in seeds), given, strict=True))
     base = dict(zip(leaves, node.inputs, strict=True)) | kept
     stages = list(zip(stops, found[len(floats):], strict=True))
     _compute_again(order, base, stages, [*found[:len(floats)], *inside.counts], given, values)
     gradients = iter(inside.over(found[:len(floats)], values))
     return [next(gradients) if x.dtype.is_float else None for x in leaves]
+
+
+def _masks(node: Node, here: Mapping[int, Masks]) -> Sequence[Masks]:
+    graph, masks = graph_of(node.attrs["body"]), Handed()
+    leaves = list(graph.inputs.values())
+    floats = [x for x in leaves if x.dtype.is_float]
+    outputs = list(prepared(graph, floats, lacks_vjp).outputs.values())
+    found = body_masks(outputs, floats, {k: masks.enter(m) for k, m in here.items()})
+    values = dict(zip(leaves, node.inputs, strict=True))
+    return [masks.leave(found.get(x, ()), values) for x in leaves]
 
 
 def _compute_again(order: list[Node], base: dict[Node, Node], stages: list[tuple[Node, Node]],
@@ -234,3 +248,4 @@ def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:
 # Of the results, `kept` are intermediates that the backward takes as they are.
 CHECKPOINT = register(Op("checkpoint", _infer, vjp=_vjp, jvp=_jvp, decompose=_decompose,
                          batch=by_element))
+BODIES[CHECKPOINT] = _masks

@@ -181,21 +181,18 @@ def over(found: Sequence[Node], values: Mapping[Node, Node]) -> list[Node]:
     return [done[n] for n in found]
 
 
-class BodyChain:
+class BodyChain(ChainRule):
     """The chain rule inside a body: what it counts is given in terms of what is outside."""
 
     def __init__(self, outer: Chain) -> None:
+        super().__init__(outer.singular if isinstance(outer, ChainRule) else "ieee")
         self.outer = outer
-        self.inner = ChainRule(outer.singular) if isinstance(outer, ChainRule) else outer
 
     def __call__(self, ct: Node, partial: Node) -> Node:
         """ct · partial, as outside."""
-        return self.inner(ct, partial)
-
-    @property
-    def counts(self) -> list[Node]:
-        """What it has counted, in terms of the body."""
-        return self.inner.counts if isinstance(self.inner, ChainRule) else []
+        if isinstance(self.outer, ChainRule):
+            return super().__call__(ct, partial)
+        return self.outer(ct, partial)
 
     def over(self, found: Sequence[Node], values: dict[Node, Node]) -> list[Node]:
         """Nodes of the body over what is outside, the counts among them."""

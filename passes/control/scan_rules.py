@@ -12,10 +12,14 @@ from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, project, register, to
 from rlx_py.ir.ops.families import add_all
 from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.passes.activity import dependents
+from rlx_py.passes.batched import Value, batched_results
+from rlx_py.passes.control.dead_rows import Handed, loop_masks, masks_here, of_one_step, rests_on
 from rlx_py.passes.control.region import body_graph, over, placeholders
 from rlx_py.passes.control.scan import evaluate_loop, infer, is_steep, loop_node, loop_of
 from rlx_py.passes.control.scan_batch import batch_loop
 from rlx_py.passes.control.scan_program import LOOP_PROGRAM
+from rlx_py.passes.dead.handed import BODIES
+from rlx_py.passes.dead.mask import Masks, masked
 from rlx_py.passes.differentiate import ChainRule, prepared, zeros
 from rlx_py.passes.jvp import lacks_jvp, pushforward
 from rlx_py.passes.vjp import lacks_vjp, pullback
@@ -114,14 +118,17 @@ def _vjp(node: Node, ct: Cotangent, chain: Chain,
     totals = dict(zip(fixed, placeholders("sum", fixed), strict=True))
     seeds = {k: c for k, c in enumerate(ct[:len(d.outputs)]) if c is not None}
     leaves = dict(zip(seeds, placeholders("ct", [d.outputs[k] for k in seeds]), strict=True))
+    masks = Handed()
+    given, _ = _masks_of_steps(d, masks, dict(zip(seeds, masks_here(chain, ct), strict=False)))
     order = toposort(d.outputs)  # whichever have cotangents, so that sums are in one order
     while True:
         d.counts().clear()
         found = dict(zip(d.floats, pullback(
             [(d.outputs[k], c) for k, c in leaves.items()], d.floats, d.chain,
-            lambda _: reversed(order), onto=totals), strict=True))
-        given = set(leaves.values())
-        reached = {x: g for x, g in found.items() if not given.isdisjoint(toposort([g]))}
+            lambda _: reversed(order), onto=totals,
+            given=[given.get(k, ()) for k in leaves]), strict=True))
+        own_cts = set(leaves.values())
+        reached = {x: g for x, g in found.items() if not own_cts.isdisjoint(toposort([g]))}
         fresh = [k for k, x in enumerate(d.carries) if x in reached and k not in leaves]
         if not fresh:
             break
@@ -133,7 +140,7 @@ def _vjp(node: Node, ct: Cotangent, chain: Chain,
     carries |= {totals[x]: (zeros(x) if before[x] is None else before[x], inner[x])
                 for x in fixed if x in inner}
     slices = [x for x in d.xs if x in inner]
-    made = d.run(carries, {c: seeds[k] for k, c in leaves.items() if k >= n}, {},
+    made = d.run(carries, {c: seeds[k] for k, c in leaves.items() if k >= n}, masks.outside,
                  [inner[x] for x in slices], reverse=not d.loop.reverse)
     after = dict(zip(carries, made, strict=False))
     # After no step at all the cotangent of a carry is still what it was.
@@ -143,6 +150,44 @@ def _vjp(node: Node, ct: Cotangent, chain: Chain,
     results = {x: add_all([before[x], own.get(x)]) for x in before}
     results |= {x: after[totals[x]] for x in fixed if x in inner}
     return [*([None] if d.loop.counted else []), *results.values()]
+
+
+def _masks_of_steps(d: Derivative, masks: Handed, here: Mapping[int, Masks]
+                    ) -> tuple[dict[int, Masks], dict[Node, Masks]]:
+    """The masks of the body's results at every step, and of its leaves."""
+    n = d.loop.carries
+    roots = {k: masks.enter(m if k < n else of_one_step(m, d.outputs[k].rank + 1))
+             for k, m in here.items() if k < len(d.outputs)}
+    return loop_masks(d.outputs, d.carries, d.floats, roots)
+
+
+def _masks(node: Node, here: Mapping[int, Masks]) -> Sequence[Masks]:
+    """Of constants and first carries where they hold at every step; of sequences at each step."""
+    d, masks = Derivative(node, ChainRule(), lacks_vjp), Handed()
+    _, found = _masks_of_steps(d, masks, here)
+    same = dict(zip(d.consts, d.shared, strict=True))
+    results = [masks.leave(found.get(x, ()), same) for x in d.carries]
+    steps = dict(zip(d.xs, d.given, strict=True))
+    for x in d.xs:
+        results.append(_over_steps(found.get(x, ()), steps, same | masks.outside, d.loop.length))
+    results += [masks.leave(found.get(x, ()), same) for x in d.consts]
+    return [*([()] if d.loop.counted else []), *results]
+
+
+def _over_steps(masks: Masks, steps: Mapping[Node, Node], same: Mapping[Node, Node],
+                length: int | None) -> Masks:
+    """Masks of a slice, over those of other slices and what is the same at each step, stacked."""
+    kept = [m for m in masks if rests_on(m.node, {**steps, **same})]
+    if not kept or length is None:
+        return ()
+    leaves = {x: Value(v, True) for x, v in steps.items()}
+    leaves |= {x: Value(v, False) for x, v in same.items()}
+    stacked = batched_results(body_graph(list(leaves), [m.node for m in kept]), leaves, length)
+    found: Masks = ()
+    for m, v in zip(kept, stacked, strict=True):
+        later = tuple(a + 1 for a in m.axes)
+        found += masked(v.node, (0, *later) if v.batched else later)
+    return found
 
 
 # ---- forward mode ------------------------------------------------------------------------------
@@ -203,3 +248,4 @@ def _beside(d: Derivative, seeds: Mapping[Node, Node], firsts: Mapping[Node, Nod
 
 SCAN: Op = register(Op("scan", infer, evaluate_loop, _vjp, _jvp, kernel=LOOP_PROGRAM,
                         batch=batch_loop, onto=_vjp))
+BODIES[SCAN] = _masks

@@ -25,6 +25,7 @@ from rlx_py.ir.ops.movement import CONCAT, permuted, reshaped, spread
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.products import contracted
 from rlx_py.ir.ops.reduce import REDUCE_SUM
+from rlx_py.ir.ops.rows import first_axis
 from rlx_py.ir.ops.shaping import window
 from rlx_py.ir.ops.special import LOGISTIC
 from rlx_py.ir.types import TensorType, TupleType, Type
@@ -211,8 +212,10 @@ def _cell_op(cell: Cell) -> Op:
         cts = filled_floats(ct, node) if cell.states > 1 else [ct]
         return list(backward(*cts, *node.inputs, **node.attrs))
 
+    flags = partial(_rows, cell)
     backward = composite(f"{name}_backward", infer_backward, decompose_backward)
-    return composite(name, infer, decompose, vjp=vjp, batch=merge_rows(partial(_rows, cell)))
+    return composite(name, infer, decompose, vjp=vjp, batch=merge_rows(flags),
+                     rows=first_axis(flags))
 
 
 # ---- all steps -------------------------------------------------------------------------------
@@ -304,8 +307,10 @@ def _scan_op(cell: Cell) -> Op:
     def vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
         return list(backward(*filled_floats(ct, node), *node.inputs, **node.attrs))
 
+    flags = partial(_rows, cell)
     backward = composite(f"{name}_backward", infer_backward, decompose_backward)
-    return composite(name, infer, decompose, vjp=vjp, batch=merge_rows(partial(_rows, cell)))
+    return composite(name, infer, decompose, vjp=vjp, batch=merge_rows(flags),
+                     rows=first_axis(flags))
 
 
 CELL_OPS = {cell.name: _cell_op(cell) for cell in CELLS}

@@ -21,6 +21,7 @@ from rlx_py.ir.ops.movement import filled, reshaped, spread
 from rlx_py.ir.ops.operand import convert, operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
+from rlx_py.ir.ops.rows import first_axis
 from rlx_py.ir.types import TensorType, TupleType, Type
 from rlx_py.passes.control.loops import scan
 from rlx_py.passes.recurrent.outer_states import swapped
@@ -152,8 +153,12 @@ def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
     return list(GATED_DELTA_NET_BACKWARD(ct, *node.inputs, **node.attrs))
 
 
+def _rows(node: Node) -> list[bool]:
+    return [True] * len(node.inputs)
+
+
 GATED_DELTA_NET = composite("gated_delta_net", _infer, _decompose, vjp=_vjp,
-                            batch=merge_rows(lambda node: [True] * len(node.inputs)))
+                            batch=merge_rows(_rows), rows=first_axis(_rows))
 
 
 @located

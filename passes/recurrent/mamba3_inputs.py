@@ -23,6 +23,7 @@ from rlx_py.ir.ops.norm import scaled, scaled_backward
 from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import total
+from rlx_py.ir.ops.rows import before_last
 from rlx_py.ir.ops.shaping import window
 from rlx_py.ir.ops.special import LOGISTIC
 from rlx_py.ir.types import TensorType, TupleType, Type
@@ -184,7 +185,8 @@ def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
     return by_element(node, inputs, batched) if batched[1] else make(node.op, inputs, node.attrs)
 
 
-MAMBA3_PREPROCESS = composite("mamba3_preprocess", _infer, _decompose, vjp=_vjp, batch=_batch)
+MAMBA3_PREPROCESS = composite("mamba3_preprocess", _infer, _decompose, vjp=_vjp, batch=_batch,
+                              rows=before_last)
 
 
 class Mamba3Inputs(NamedTuple):

@@ -21,6 +21,7 @@ from rlx_py.ir.ops.norm import check_norm_attributes, scaled, scaled_backward
 from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
+from rlx_py.ir.ops.rows import first_axis
 from rlx_py.ir.types import TensorType, TupleType, Type
 from rlx_py.passes.recurrent.mamba3 import (
     Mamba3State,
@@ -152,7 +153,8 @@ def _rows(node: Node) -> list[bool]:
             *[False] * a["has_norm"]]
 
 
-MAMBA3_MIMO = composite("mamba3_mimo", _infer, _decompose, vjp=_vjp, batch=merge_rows(_rows))
+MAMBA3_MIMO = composite("mamba3_mimo", _infer, _decompose, vjp=_vjp, batch=merge_rows(_rows),
+                        rows=first_axis(_rows))
 
 
 @located

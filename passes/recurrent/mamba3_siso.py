@@ -18,6 +18,7 @@ from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.operand import operands
 from rlx_py.ir.ops.precision import in_compute_type
+from rlx_py.ir.ops.rows import first_axis
 from rlx_py.ir.types import TensorType, TupleType, Type
 from rlx_py.passes.recurrent.mamba3 import (
     Mamba3State,
@@ -115,7 +116,8 @@ def _rows(node: Node) -> list[bool]:
     return [True] * 7 + [False] * (2 + node.attrs["has_d"]) + [True] * node.attrs["has_z"]
 
 
-MAMBA3_SISO = composite("mamba3_siso", _infer, _decompose, vjp=_vjp, batch=merge_rows(_rows))
+MAMBA3_SISO = composite("mamba3_siso", _infer, _decompose, vjp=_vjp, batch=merge_rows(_rows),
+                        rows=first_axis(_rows))
 
 
 @located

@@ -21,6 +21,7 @@ from rlx_py.ir.ops.movement import filled, reshaped, spread
 from rlx_py.ir.ops.operand import as_node, convert, operands
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.reduce import REDUCE_SUM
+from rlx_py.ir.ops.rows import first_axis
 from rlx_py.ir.types import DType, TensorType, TupleType, Type
 from rlx_py.passes.control.loops import scan
 from rlx_py.passes.recurrent.outer_states import (
@@ -103,7 +104,7 @@ def _op(name: str, check: Check, decompose: Callable[..., Any],
         return list(backward(ct, *node.inputs, **node.attrs))
 
     return composite(name, _infer(name, check), in_compute_type(decompose), vjp=vjp,
-                     batch=merge_rows(_rows))
+                     batch=merge_rows(_rows), rows=first_axis(_rows))
 
 
 # ---- Mamba -----------------------------------------------------------------------------------

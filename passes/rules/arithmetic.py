@@ -25,6 +25,7 @@ from rlx_py.ir.ops.elementwise import (
     RSQRT,
     SQRT,
     SUB,
+    ZERO_MUL,
     fill,
 )
 from rlx_py.passes.ranges import range_of
@@ -187,8 +188,16 @@ def guarded_constant(n: Node) -> Node | None:  # c ⊳ b -> b · c for c ≠ 0; 
     return MUL(b, a) if c else fill(n, 0)
 
 
+@rule(ZERO_MUL)
+def zero_mul_finite(n: Node) -> Node | None:  # 0-safe a · b -> a · b, a ⊳ b for finite b, b ⊳ a
+    a, b = n.inputs
+    if range_of(a).finite:
+        return MUL(a, b) if range_of(b).finite else GUARDED_MUL(a, b)
+    return GUARDED_MUL(b, a) if range_of(b).finite else None
+
+
 RULES = (
     constant_right, add_zero, sub_zero, mul_one, mul_zero, div_power_of_two, double_neg,
     neg_of_scaled, add_neg, sub_neg, mul_of_negs, idempotent, abs_nonnegative, pow_constant,
-    sqrt_squared, abs_squared, floor_of_floor, guarded_finite, guarded_constant,
+    sqrt_squared, abs_squared, floor_of_floor, guarded_finite, guarded_constant, zero_mul_finite,
 )

@@ -28,7 +28,7 @@ DOMAINS: dict[str, tuple[float, float]] = {
 }
 KINKED = ("abs", "relu")  # smooth away from 0
 STEPS = ("sign", "floor", "ceil", "round", "trunc")
-PAIRED = ("add", "sub", "mul", "guarded_mul", "max", "min")
+PAIRED = ("add", "sub", "mul", "guarded_mul", "zero_mul", "max", "min")
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGICAL = ("and", "or", "xor")
 

@@ -22,6 +22,7 @@ import rlx_py as rlx
 PAGE = Path(__file__).parent.parent.parent / "docs" / "singularities.md"
 START, END = "<!-- table -->\n", "<!-- /table -->"
 INF, NAN = math.inf, math.nan
+KEEP, ROWS = np.array([True, False]), np.array([[1.0, 2.0], [math.nan, math.nan]])
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,14 @@ CASES = (
     Case("logsumexp(x)", [-INF, -INF], lambda m, x: m.logsumexp(x)),
     Case("logaddexp(a, b)", [-INF, -INF], lambda m, x: m.logaddexp(x[0], x[1])),
     Case("floor(x)", [1.0], lambda m, x: m.sum(m.floor(x))),
+    Case("where(x > 0, log(x), 0), twice", [0.0],
+         lambda m, x: m.sum(m.where(x > 0, m.log(x), 0.0 * x)), order=2),
+    Case("where(keep, a @ x, 0), a row not kept NaN", [1.0, 1.0],
+         lambda m, x: m.sum(m.where(m.array(KEEP), m.matmul(m.array(ROWS), x), 0.0))),
+    Case("where(keep, a @ x, 0) ** 2, twice", [1.0, 1.0],
+         lambda m, x: m.sum(m.where(m.array(KEEP), m.matmul(m.array(ROWS), x), 0.0) ** 2), order=2),
+    Case("relu(a @ x), a row −∞", [1.0, 1.0],
+         lambda m, x: m.sum(m.relu(m.matmul(m.array(np.where(np.isnan(ROWS), -INF, ROWS)), x)))),
 )
 
 
@@ -82,7 +91,7 @@ def derivative(case: Case) -> rlx.Graph:
     """The graph of the derivative, grad_x by x."""
     g = rlx.Graph("case")
     x = g.input("x", (len(case.at),), rlx.f64)
-    names = SimpleNamespace(**{k: getattr(rlx, k) for k in rlx.__all__},
+    names = SimpleNamespace(**{k: getattr(rlx, k) for k in rlx.__all__}, array=rlx.constant,
                             max_pool=lambda v: rlx.nn.max_pool1d(v.reshape(1, 1, -1), 2).sum())
     g.output("y", case.function(names, x))
     for _ in range(case.order):
@@ -113,7 +122,8 @@ def torch_gives(case: Case) -> np.ndarray[Any, Any]:
         logaddexp=torch.logaddexp, cumprod=lambda v: torch.cumprod(v, 0),
         std=lambda v: torch.std(v, correction=0), softmax=lambda v: torch.softmax(v, 0),
         logsumexp=lambda v: torch.logsumexp(v, 0),
-        max_pool=lambda v: f.max_pool1d(v.reshape(1, 1, -1), 2).sum())
+        max_pool=lambda v: f.max_pool1d(v.reshape(1, 1, -1), 2).sum(),
+        array=torch.tensor, matmul=torch.matmul)
     x = torch.tensor(case.at, dtype=torch.float64, requires_grad=True)
     value = case.function(names, x)
     for _ in range(case.order):
@@ -133,7 +143,8 @@ def jax_gives(case: Case) -> np.ndarray[Any, Any]:
         arccos=jnp.arccos, where=jnp.where, xlogy=special.xlogy, entr=special.entr,
         norm=jnp.linalg.norm, hypot=jnp.hypot, arctan2=jnp.arctan2, sinc=jnp.sinc,
         power=jnp.power, floor=jnp.floor, logaddexp=jnp.logaddexp, cumprod=jnp.cumprod,
-        std=jnp.std, softmax=n.softmax, logsumexp=special.logsumexp,
+        std=jnp.std, softmax=n.softmax, logsumexp=special.logsumexp, array=jnp.array,
+        matmul=jnp.matmul,
         max_pool=lambda v: jax.lax.reduce_window(
             v, -jnp.inf, jax.lax.max, (2,), (2,), "VALID").sum())
     with jax.enable_x64(True):
