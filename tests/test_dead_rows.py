@@ -444,3 +444,19 @@ def test_every_element_of_a_batch_has_its_mask() -> None:
     single = rlx.compile(grad(one, "loss", ["w"]))
     for i in range(5):
         _close(batched[i], single(x=feed["x"][i], w=feed["w"], m=keep[i]).grad_w, str(i))
+
+
+def test_sizes_by_name() -> None:
+    b, t = rlx.dim("B"), rlx.dim("T")
+    g = rlx.Graph()
+    x, w, m = g.input("x", (b, t, 4), f64), g.param("w", W, f64), g.input("m", (b, t), rlx.bool_)
+    h = nn.attention(x @ w, x @ w, nn.layer_norm(x, (4,)), num_heads=2)
+    h = (h.reshape(b * t, 4) @ w).reshape(b, t, 4)
+    g.output("loss", rlx.where(m[:, :, None], h * h, 0.0).sum())
+    run = rlx.compile(grad(g, "loss", ["w"]))
+    rng = np.random.default_rng(7)
+    a, keep = rng.normal(size=(3, 5, 4)), np.arange(3)[:, None].repeat(5, 1) != DEAD
+    weights = rng.normal(size=W)
+    plain = run(x=a, w=weights, m=keep).grad_w
+    a[DEAD] = np.nan
+    _close(run(x=a, w=weights, m=keep).grad_w, plain, "w")

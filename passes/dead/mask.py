@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
+from rlx_py.ir.errors import Undecided
 from rlx_py.ir.node import LEAF, Node
 from rlx_py.ir.ops.compare import AND, OR
 from rlx_py.ir.ops.constant import CONSTANT, constant
@@ -121,7 +123,7 @@ def everywhere(masks: Masks, shape: Axes) -> Node:
 def regrouped(masks: Masks, shape: Axes, target: Axes) -> Masks:
     """Masks of a value (with elements) after a RESHAPE, along all axes of each run of axes that
     stays together."""
-    runs = reshape_groups(shape, target)
+    runs = _runs(shape, target)
     found: Masks = ()
     for m in masks:
         touched = [(left, right) for left, right in runs if not set(left).isdisjoint(m.axes)]
@@ -130,6 +132,22 @@ def regrouped(masks: Masks, shape: Axes, target: Axes) -> Masks:
         wide = _along(m, before, {a: shape[a] for a in before})
         found += masked(_as(wide, tuple(target[i] for i in after)), after)
     return found
+
+
+def _runs(a: Axes, b: Axes) -> list[tuple[list[int], list[int]]]:
+    """`reshape_groups`; where sizes by name don't tell which product is the larger, by trying all.
+    """
+    try:
+        return reshape_groups(a, b)
+    except Undecided:
+        found, i, j = [], 0, 0
+        while i < len(a) or j < len(b):
+            ends = ((p, q) for p in range(i, len(a) + 1) for q in range(j, len(b) + 1))
+            p, q = min(((p, q) for p, q in ends
+                        if p + q > i + j and prod(a[i:p]) == prod(b[j:q])), key=sum)
+            found.append(([*range(i, p)], [*range(j, q)]))
+            i, j = p, q
+        return found
 
 
 def _as(node: Node, shape: Axes) -> Node:
