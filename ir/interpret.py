@@ -284,15 +284,24 @@ class _Machine:
             if s.kind == "copy":
                 memory[out] = self.buffer(s.a.buffer)[self.view(s.a, i, j)]
                 continue
-            old = memory[out]
-            acc = old if s.accumulate and s.kind == "outer" else dtype.numpy.type(0)
-            for p in range(s.depth):
-                a = self.buffer(s.a.buffer)[self.view(s.a, i, p)]
-                b = self.buffer(s.b.buffer)[self.view(s.b, p, j)]
-                acc = fused(a, b, acc, dtype)
-            if s.accumulate and s.kind == "dot":
-                acc = old + acc
-            memory[out] = acc
+            if s.run:
+                for first in range(0, s.depth, s.run):
+                    chain = self.chain(s, i, j, range(first, min(first + s.run, s.depth)),
+                                       dtype.numpy.type(0))
+                    memory[out] = memory[out] + chain
+                continue
+            goes_on = s.accumulate and s.kind == "outer"
+            acc = self.chain(s, i, j, range(s.depth), memory[out] if goes_on else
+                             dtype.numpy.type(0))
+            memory[out] = memory[out] + acc if s.accumulate and not goes_on else acc
+
+    def chain(self, s: Tile, i: int, j: int, depth: range, acc: Any) -> Any:
+        """acc + Σ a(i, p)·b(p, j) over p in order."""
+        for p in depth:
+            a = self.buffer(s.a.buffer)[self.view(s.a, i, p)]
+            b = self.buffer(s.b.buffer)[self.view(s.b, p, j)]
+            acc = fused(a, b, acc, s.out.buffer.dtype)
+        return acc
 
     def view(self, m: Strided, i: int, j: int) -> int:
         """The place of an element of a matrix view."""

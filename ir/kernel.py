@@ -347,6 +347,9 @@ class Tile:
     p). Kind "copy" is out(i, j) = a(i, j), transposed in memory: a.row and out.col are 1, cols are
     at most the lanes of a register, depth is 0 and b is a. The one statement that a backend emits
     by hand.
+
+    An outer tile that accumulates is one chain that goes on from out; with a `run` each so many p
+    are a chain from 0, which is then added to out.
     """
 
     rows: int
@@ -357,6 +360,7 @@ class Tile:
     out: Strided
     accumulate: bool = False
     kind: str = "outer"
+    run: int = 0
 
 
 Stmt = (

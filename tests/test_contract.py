@@ -32,7 +32,7 @@ from rlx_py.ir.kernel import (
 )
 from rlx_py.ir.ops.conv import CONV, CONV_BACKWARD_INPUT, CONV_BACKWARD_WEIGHT
 from rlx_py.ir.types import bf16, f16, f32, f64, i8, i32, i64
-from rlx_py.passes.contract import TileTarget, expand_contract
+from rlx_py.passes.contract import TileTarget, expand_contract, tiled
 from rlx_py.passes.contract.target import Limits
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.expand_math import expand_math
@@ -48,6 +48,9 @@ SMALL = Limits(thread_cycles=1, block_cycles=64, blocks=6, depth_bytes=40, block
                short=2)
 TARGET = TileTarget(vector_bytes=16, registers=16, limits=SMALL)
 SPLIT = replace(TARGET, limits=replace(SMALL, split_depth=16, part_depth=8))
+# Sums over more than 4 of k are chains of at most 3, added in pairs behind 4 of k.
+LONG = [replace(SMALL, chain_depth=4, depth_bytes=8), replace(SPLIT.limits, chain_depth=4),
+        replace(SMALL, chain_depth=20, depth_bytes=12)]
 
 FORMS = [
     Case("nn", sizes(m=9, n=13, k=22), ("", "m", "n", "k"), "mk", "kn", "mn"),
@@ -154,6 +157,35 @@ def test_parts_of_a_long_sum_are_added(tail: str, k: int) -> None:
 def test_copies_that_widen_keep_every_bit(case: Case, repaid: int) -> None:
     same_bits(replace(case, dtype=bf16, tail="relu"),
               replace(TARGET, limits=replace(SMALL, repaid=repaid)))
+
+
+DEEP = [*FORMS, Case("deep", sizes(m=3, n=20, k=90), ("", "m", "n", "k"), "km", "kn", "mn"),
+        Case("deep groups", sizes(m=5, n=18, k=3, r=70), ("", "m", "n", "kr"), "mkr", "rkn", "mn"),
+        Case("deep f64", sizes(m=3, n=10, k=67), ("", "m", "n", "k"), "mk", "nk", "mn", dtype=f64)]
+
+
+@pytest.mark.parametrize("case", DEEP, ids=lambda c: c.name)
+@pytest.mark.parametrize("limits", LONG, ids=["runs", "parts", "blocks"])
+def test_long_sums_are_cut_by_k_alone(case: Case, limits: Limits, monkeypatch: pytest.MonkeyPatch
+                                      ) -> None:
+    """The same bits for registers of every width and number, and in machine code."""
+    monkeypatch.setattr(tiled, "RUN", 3)
+    program = build(case)
+    depth = prod(case.sizes[x] for x in case.groups[3])
+    close(one_of_all_registers(program, limits), wanted(case, arrays(program)), depth)
+
+
+def one_of_all_registers(program: Program, limits: Limits) -> Array:
+    """The result, after a check that registers of any kind and machine code give the same bits."""
+    values = arrays(program)
+    found = [interpret(expanded(program, TileTarget(width, registers, limits)), values)["out"]
+             for width, registers in ((16, 16), (32, 16), (64, 32))]
+    target = replace(tile_target(host()), limits=limits)
+    native = compile_program(expanded(program, target), threads=2)
+    out = np.full(program.outputs[0].shape, np.nan, found[0].dtype)
+    native.run(values, {"out": out})
+    assert len({x.tobytes() for x in (*found, out)}) == 1
+    return found[0]
 
 
 @pytest.mark.parametrize("dtype", [f64, f16, bf16, i32, i64])
@@ -275,6 +307,15 @@ def test_convolutions_keep_every_bit(kind: str, shape: tuple[int, ...]) -> None:
     out = np.full(program.outputs[0].shape, np.nan, np.float32)
     native.run(values, {"out": out})
     close(out, result, 100)
+
+
+@pytest.mark.parametrize("kind", ["forward", "weight"])
+@pytest.mark.parametrize("limits", LONG, ids=["runs", "parts", "blocks"])
+def test_long_sums_of_convolutions(kind: str, limits: Limits, monkeypatch: pytest.MonkeyPatch
+                                   ) -> None:
+    monkeypatch.setattr(tiled, "RUN", 3)
+    for shape in ((2, 3, 2, 6, 3, 1, 1, 1, 1), (1, 1, 2, 66, 1, 0, 1, 1, 1)):
+        one_of_all_registers(convolution(kind, *shape), limits)
 
 
 @pytest.mark.parametrize("shape", [(64, 100, 300), (300, 700, 1100), (17, 33, 5000), (1, 500, 700),

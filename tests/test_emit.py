@@ -503,10 +503,11 @@ def test_constants_keep_their_bits(dtype: DType) -> None:
     check(make.program(*body))
 
 
-@pytest.mark.parametrize("accumulate", [False, True])
-@pytest.mark.parametrize("kind", ["outer", "dot"])
+@pytest.mark.parametrize("kind, accumulate, run", [
+    ("outer", False, 0), ("outer", True, 0), ("outer", True, 6), ("outer", True, 19),
+    ("dot", False, 0), ("dot", True, 0)])
 @pytest.mark.parametrize("dtype", [f32, f64], ids=str)
-def test_register_tiles(dtype: DType, kind: str, accumulate: bool) -> None:
+def test_register_tiles(dtype: DType, kind: str, accumulate: bool, run: int) -> None:
     rows, cols, depth = 3, 21 if kind == "outer" else 2, 19
     make, i = Maker(), Var("i", 2)
     a, b = make.input(dtype, 100), make.input(dtype, 21 * 20)
@@ -514,7 +515,7 @@ def test_register_tiles(dtype: DType, kind: str, accumulate: bool) -> None:
     at = as_index(i) * (rows * cols)
     right = (cols, 1) if kind == "outer" else (1, depth)
     tile = Tile(rows, cols, depth, Strided(a, as_index(i), depth, 1), Strided(b, Index(0), *right),
-                Strided(out, at, cols, 1), accumulate, kind)
+                Strided(out, at, cols, 1), accumulate, kind, run)
     program = make.program(clear(out), For(i, (tile,)))
     arrays = arrays_of(program, special=False)
     want, got = interpret(program, arrays), run_native(program, arrays)

@@ -228,7 +228,7 @@ def emit_tile(f: Frame, stmt: Tile) -> None:
         return
     depth = I64(stmt.depth)
     if stmt.kind == "outer":
-        spec = TileSpec(dtype, stmt.rows, stmt.cols, lanes, stmt.accumulate)
+        spec = TileSpec(dtype, stmt.rows, stmt.cols, lanes, stmt.accumulate, run=stmt.run)
         args = [depth, a, I64(stmt.a.row), I64(stmt.a.col), b, I64(stmt.b.row), out,
                 I64(stmt.out.row)]
         f.b.call(tile_function(f.unit.module, spec), args)

@@ -2,7 +2,7 @@
 
 A tile keeps mr x nr results in vector registers over the whole k loop. Each result is the chain
 c = fma(A[i,k], B[k,j], c) in order of k, so neither the tile's shape nor how k is cut into blocks
-changes a bit.
+changes a bit; or chains over runs of k, each from 0 and then added to C.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class TileSpec:
     """A tile C[i,j] (+)= sum over k of A[i,k] * B[k,j], i < mr, j < nr.
 
     dtype: 'f32' or 'f64'. lanes: elements of a vector. accumulate: start from C, not from 0.
-    b_padded: rows of B may be read up to the next multiple of lanes.
+    run: k of a chain from 0 that is added to C; 0 for one chain. b_padded: rows of B may be read
+    up to the next multiple of lanes.
 
     The k loop is not unrolled and its strides are arguments: with 8 or more accumulators the
     multiply-adds hide both (measured), and tiles that differ in strides share one function.
@@ -38,12 +39,13 @@ class TileSpec:
     lanes: int
     accumulate: bool
     b_padded: bool = False
+    run: int = 0
 
     @property
     def name(self) -> str:
         """The symbol of its function; equal specs have equal names."""
-        padded = "_padded" if self.b_padded else ""
-        return _symbol("tile", self.dtype, self.mr, self.nr, self.lanes, self.accumulate) + padded
+        tail = ("_padded" if self.b_padded else "") + (f"_run{self.run}" if self.run else "")
+        return _symbol("tile", self.dtype, self.mr, self.nr, self.lanes, self.accumulate) + tail
 
 
 @dataclass(frozen=True)
@@ -152,10 +154,25 @@ def _emit_tile(function: ll.Function, spec: TileSpec) -> None:
                 sums[at] = access.fma(element, vector, sums[at])
         return [access.at(a_k, a_col), access.at(b_k, b_row), *sums]
 
-    start = [access.load(*p) if spec.accumulate else access.zero for p in places]
-    sums = _repeat(build, k, [a, b, *start], step)[2:]
-    for (place, width), value in zip(places, sums, strict=True):
-        access.store(value, place, width)
+    nothing = [access.zero] * len(places)
+
+    def run(state: Sequence[ll.Value]) -> list[ll.Value]:
+        a_k, b_k, left = state
+        is_last = build.icmp_signed("<", left, I64(spec.run))
+        steps = build.select(is_last, left, I64(spec.run))
+        a_k, b_k, *sums = _repeat(build, steps, [a_k, b_k, *nothing], step)
+        for place, value in zip(places, sums, strict=True):
+            access.store(build.fadd(access.load(*place), value), *place)
+        return [a_k, b_k, build.sub(left, steps)]
+
+    if spec.run:
+        times = build.sdiv(build.add(k, I64(spec.run - 1)), I64(spec.run))
+        _repeat(build, times, [a, b, k], run)
+    else:
+        start = [access.load(*p) for p in places] if spec.accumulate else nothing
+        sums = _repeat(build, k, [a, b, *start], step)[2:]
+        for place, value in zip(places, sums, strict=True):
+            access.store(value, *place)
     build.ret_void()
 
 

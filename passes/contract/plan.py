@@ -80,7 +80,7 @@ def make_plan(c: Contract, target: TileTarget) -> Plan | None:
     limits = target.limits
     if not target.has_tile(dtype) or size(c.k) < limits.short or is_vector(c, limits):
         return None
-    # Neither orientation changes a bit: a sum is one chain in order of k.
+    # Neither orientation changes a bit: k alone decides how a sum is taken.
     return min((oriented(side, dtype, target) for side in (c, swapped(c))), key=lambda p: p.cycles)
 
 
@@ -110,7 +110,8 @@ def oriented(c: Contract, dtype: DType, target: TileTarget) -> Plan:
     is_tall = n >= limits.pack_rows and k * m * dtype.itemsize > limits.pack_bytes
     if is_tall and _along(a, c.m):
         a = replace(a, use=Use.SHARED, stream=True)
-    if parts > 1:  # where they are cut changes the sums, so it is no question of registers
+    if parts > 1 or k > limits.chain_depth:
+        # Where k is cut changes the sums, so it is no question of registers.
         a_from, b_from = (_depth_from(x, dtype, c.k) or 0 for x in (c.a, c.b))
     depth = limits.depth_bytes // dtype.itemsize
     k_cut = cut_depth(c.k, max(a_from, b_from), limits.part_depth if parts > 1 else depth)

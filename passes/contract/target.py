@@ -32,6 +32,7 @@ class Limits:
     split_outputs: int = 1 << 15  # results up to which parts of k run in parallel
     split_depth: int = 1024  # k from which they do
     part_depth: int = 256  # k of the least part
+    chain_depth: int = 1024  # k up to which a sum is one chain, beyond which so many k are in order
     vector_depth: int = 64  # k from which a product with one vector has its sums in lanes
     short: int = 4  # k below which a tile spends its time on loading and storing its sums
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
-from rlx_py.ir.index import ZERO, Index, Var, as_index, substitute, unravel
+from rlx_py.ir.index import ZERO, Index, Var, as_index, row_major, substitute, unravel
 from rlx_py.ir.kernel import (
     Alloc,
     Apply,
@@ -17,6 +18,7 @@ from rlx_py.ir.kernel import (
     If,
     IndexValue,
     Let,
+    Load,
     Local,
     Read,
     Scope,
@@ -25,6 +27,7 @@ from rlx_py.ir.kernel import (
     Strided,
     Tile,
 )
+from rlx_py.ir.pairs import CHAIN
 from rlx_py.ir.types import DType, bool_, i64
 from rlx_py.passes.block import zero
 from rlx_py.passes.contract.epilogue import Sums, epilogue
@@ -42,6 +45,8 @@ from rlx_py.passes.contract.operand import (
 from rlx_py.passes.contract.plan import Plan, Side, Use, destination, meeting
 from rlx_py.passes.contract.shape import Binding, Body, Cut, extents, origin, size, stride
 from rlx_py.passes.contract.target import TileTarget
+
+RUN = 2 * CHAIN  # k of a chain where k is long: the next is a load, an add and a store away
 
 
 @dataclass(frozen=True)
@@ -80,16 +85,18 @@ class Tiled:
         self.plan, self.alone = plan, alone
         self.c = plan.contract
         self.lanes = target.lanes(plan.dtype)
-        self.thread_cycles = target.limits.thread_cycles
+        self.limits = target.limits
         self.scratch: list[Buffer] = []
         self.a = self._source(plan.a, plan.m, plan.rows)
         self.b = self._source(plan.b, plan.n, plan.cols)
         self.per_part = -(-plan.k.full // plan.parts)
-        self.is_blocked = self.per_part + (plan.k.rest > 0) > 1
+        self.is_long = size(self.c.k) > self.limits.chain_depth
+        self.is_blocked = self.is_long or self.per_part + (plan.k.rest > 0) > 1
         self.direct = self._direct()
         self.row = padded(plan.n.size, self.lanes)
         self.blocks = (size(self.c.batch), plan.n.count, plan.m.count)
         self.sums = self._sums_buffer()
+        self.levels: list[Buffer] = []
 
     def body(self) -> Body:
         """Copies that blocks share, the blocks, and the sum of the parts of k."""
@@ -182,7 +189,7 @@ class Tiled:
                 copy = self._copy(source, batch, p, k, to)
                 body += self._guarded(p_at, k_at, p, k, copy)
         elements = shape[0] * cut.size * cut.count * size(self.c.k)
-        return For(var, tuple(body), self._axis(elements >= 2 * self.thread_cycles))
+        return For(var, tuple(body), self._axis(elements >= 2 * self.limits.thread_cycles))
 
     # ---- results -------------------------------------------------------------------------------
 
@@ -232,7 +239,7 @@ class Tiled:
                 body += self._guarded(m_at, n_at, m, n, self._epilogue(batch, m, n, row, 1, sums))
         work = size(self.c.m) * size(self.c.n) * self.blocks[0] * plan.parts
         meet = meeting(self.c) & {*self.c.batch, *self.c.m}
-        is_parallel = work >= 8 * self.thread_cycles and not meet
+        is_parallel = work >= 8 * self.limits.thread_cycles and not meet
         return For(var, tuple(body), self._axis(is_parallel))
 
     def _epilogue(self, batch: Index, m: Piece, n: Piece, first: Index, rows: int,
@@ -259,20 +266,54 @@ class Tiled:
     def _depth(self, batch: Index, m: Piece, n: Piece, part: Index, out: Strided) -> Body:
         """The blocks of k of one part, in order."""
         plan, k = self.plan, self.plan.k
-        body: list[Stmt] = []
-        if self.per_part == 1:
-            body += self._product(batch, m, n, Piece(k, part, k.step), out)
-        else:
-            var = Var("depth", self.per_part)
-            number = part * self.per_part + as_index(var)
-            inner = self._product(batch, m, n, Piece(k, number, k.step), out)
-            if k.full < self.per_part * plan.parts:
-                inner = when("lt", number, k.full, inner)
-            body.append(For(var, inner))
+        depth = self._levels()
+        halves = [Var("half", 2) for _ in range(depth)]
+        run = -(-self.per_part // (1 << depth))
+        first = row_major(map(as_index, halves), (2,) * depth) * run
+        product = partial(self._blocks, batch, m, n, part, first, run)
+        body = self._in_pairs(m, n, halves, product, out)
         if k.rest:
-            inner = self._product(batch, m, n, Piece(k, Index(k.full), k.rest), out)
+            last = partial(self._product, batch, m, n, Piece(k, Index(k.full), k.rest))
+            inner = self._in_pairs(m, n, [], last, out)
             body += when("eq", part, plan.parts - 1, inner) if plan.parts > 1 else inner
-        return tuple(body)
+        return body
+
+    def _levels(self) -> int:
+        """Levels of the tree in which runs of blocks are added."""
+        if not self.is_long:
+            return 0
+        most = max(1, self.limits.chain_depth // self.plan.k.size)
+        return max(-(-self.per_part // most) - 1, 0).bit_length()
+
+    def _blocks(self, batch: Index, m: Piece, n: Piece, part: Index, first: Index, count: int,
+                out: Strided) -> Body:
+        """Some blocks of k of a part in order, those that there are."""
+        k = self.plan.k
+        var = Var("depth", count)
+        place = first + as_index(var) if count > 1 else first
+        number = part * self.per_part + place
+        body = self._product(batch, m, n, Piece(k, number, k.step), out)
+        if place.range[1] >= self.per_part:
+            body = when("lt", place, self.per_part, body)
+        if k.full < self.per_part * self.plan.parts:
+            body = when("lt", number, k.full, body)
+        return looped(var if count > 1 else None, body)
+
+    def _in_pairs(self, m: Piece, n: Piece, halves: list[Var], product: Callable[[Strided], Body],
+                  out: Strided) -> Body:
+        """Products from nothing for each leaf of a binary tree, added in pairs and then to out; on
+        out itself where no other is."""
+        if not self.is_long or not (halves or self.plan.k.rest):
+            return product(out)
+        while len(self.levels) <= len(halves):
+            self.levels.append(self._tile("pairs", self.plan.m.size * self.row))
+        views = [Strided(b, ZERO, self.row, 1) for b in self.levels[:len(halves) + 1]]
+        body = product(views[0])
+        for own, outer, half in zip(views, (*views[1:], out), (*halves[::-1], None), strict=True):
+            body = (*fill(own, m.size, n.size, self.plan.dtype), *body,
+                    *add(own, outer, m.size, n.size))
+            body = looped(half, body)
+        return body
 
     def _product(self, batch: Index, m: Piece, n: Piece, k: Piece, out: Strided) -> Body:
         """One block of k: strips of rows, each a row of tiles."""
@@ -286,12 +327,18 @@ class Tiled:
             strip: list[Stmt] = []
             for col, cols, inner in spread(n.size, self.plan.cols, "tile"):
                 to = Strided(into.buffer, into.start + col, into.row, 1)
-                tile = Tile(rows, cols, k.size, a.rows(row), b.columns(col), to, self.is_blocked)
+                tile = Tile(rows, cols, k.size, a.rows(row), b.columns(col), to, self.is_blocked,
+                            run=self._run(k.size))
                 strip += looped(inner, (tile,))
             if in_strips:
                 strip += self._epilogue(batch, m, n, row, rows, Sums(out, row))
             body += looped(loop, tuple(strip))
         return tuple(body)
+
+
+    def _run(self, depth: int) -> int:
+        """Steps of a chain in a block of k; 0 where all blocks go on with one."""
+        return -(-depth // -(-depth // RUN)) if self.is_long else 0
 
 
 # ---- pieces ------------------------------------------------------------------------------------
@@ -332,3 +379,11 @@ def fill(out: Strided, rows: int, cols: int, dtype: DType) -> Body:
     i, j = Var("i", rows), Var("j", cols)
     at = out.start + as_index(i) * out.row + as_index(j)
     return nest((i, j), (Store(out.buffer, at, zero(dtype)),))
+
+
+def add(sums: Strided, out: Strided, rows: int, cols: int) -> Body:
+    """Sums added to others."""
+    i, j, value = Var("i", rows), Var("j", cols), Local(sums.buffer.dtype)
+    at, to = (s.start + as_index(i) * s.row + as_index(j) for s in (sums, out))
+    return nest((i, j), (Let(value, Load(sums.buffer, at)),
+                         Store(out.buffer, to, Read(value), "add")))
