@@ -2,15 +2,17 @@
 
 In lanes over columns around a loop over rows, every step goes down the whole matrix for one vector
 of columns, with a cache line a row. Here a block of columns has its accumulators in a buffer that
-stays in the first-level cache, and the loop over rows is outside. Each column still folds its rows
-in order, so no bit changes.
+stays in the first-level cache, and the loop over rows is outside. Each column folds its rows as it
+would on its own, long ones in parts, so no bit changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 
-from rlx_py.ir.copying import Copier, indices, reads
+from rlx_py.ir.copying import Copier, indices, reads, walk
 from rlx_py.ir.index import Dynamic, Index, Var, as_index, atoms
 from rlx_py.ir.kernel import (
     Alloc,
@@ -27,12 +29,15 @@ from rlx_py.ir.kernel import (
     Stmt,
     Store,
 )
+from rlx_py.passes.pairs import loop_in_pairs
 from rlx_py.passes.transpose import cuts
 
 BLOCK_BYTES = 4096  # of accumulators, and of a row that is read at once: a page
 LEAST_BYTES = 1024  # of a block that is small so that there are BLOCKS of them for threads
 BLOCKS = 4
-AT_ONCE = 4  # rows folded between a load and a store of the accumulators
+# Rows folded between a load and a store of the accumulators: no more than a first-level cache has
+# ways, since rows a power of two apart share one set of it.
+AT_ONCE = 8
 MOST_COPIED = 12  # statements of a row of which there are so many copies
 MIN_ROWS = 16  # from which the accumulators' loads and stores pay
 MIN_BYTES = 1 << 15  # of a matrix: a smaller one lies in the first-level cache, whatever the order
@@ -114,55 +119,80 @@ def _streamed(fold: Fold) -> tuple[Stmt, ...]:
 
 def _block(fold: Fold, start: Index, width: int) -> tuple[Stmt, ...]:
     """`width` columns from `start` on."""
-    starts = {s.local: s.value for s in fold.before if isinstance(s, Set)}
-    buffers = {a: Buffer("sums", a.dtype, width, Scope.TILE) for a in starts}
-    first, last = Var(fold.column.name, width), Var(fold.column.name, width)
-    declare = tuple(Store(buffers[a], as_index(first), value) for a, value in starts.items())
-    totals = {a: Local(a.dtype, "acc") for a in starts}
-    loads = tuple(Let(new, Load(buffers[a], as_index(last))) for a, new in totals.items())
-    rest = Copier({fold.column: start + as_index(last)}, totals).body(fold.after)
-    together = AT_ONCE if len(fold.rows.body) <= MOST_COPIED else 1
-    return (
-        *map(Alloc, buffers.values()),
-        For(first, declare, Axis.VECTOR),
-        *(s for cut in cuts(fold.rows.var, together)
-          for s in _rows(fold, start, width, buffers, cut)),
-        For(last, (*loads, *rest), Axis.VECTOR),
-    )
+    sums = (*fold.before, *loop_in_pairs(fold.rows))
+    block = _Block(fold.column, start, width, {
+        s.local: Buffer("sums", s.local.dtype, width, Scope.TILE)
+        for s in walk(sums) if isinstance(s, Set) and s.combine is None})
+    return (*map(Alloc, block.buffers.values()), *block.spread(sums), *block.lanes(fold.after))
 
 
-def _rows(fold: Fold, start: Index, width: int, buffers: dict[Local, Buffer],
-          cut: tuple[Index, int, Var | None]) -> tuple[Stmt, ...]:
-    """The folds of some rows at a time, in order: an accumulator is loaded and stored once."""
-    row, together, steps = cut
-    column = Var(fold.column.name, width)
-    accumulators = {a: Local(a.dtype, "acc") for a in buffers}
-    outside: list[Stmt] = []
-    inside: list[Stmt] = []
-    for a, acc in accumulators.items():
-        old = Local(a.dtype)
-        inside += [Let(old, Load(buffers[a], as_index(column))), Set(acc, Read(old))]
-    common, lanes = _by_column(fold)
-    for n in range(together):
-        copier = Copier({fold.column: start + as_index(column), fold.rows.var: row + n},
-                        accumulators)
-        copies = copier.body((*common, *lanes))
-        outside += copies[:len(common)]
-        inside += copies[len(common):]
-    inside += [Store(buffers[a], as_index(column), Read(acc)) for a, acc in accumulators.items()]
-    body = (*outside, For(column, tuple(inside), Axis.VECTOR))
-    return body if steps is None else (For(steps, body, Axis.SERIAL),)
+@dataclass(frozen=True)
+class _Block:
+    """Columns whose accumulators lie in buffers."""
+
+    column: Var
+    start: Index
+    width: int
+    buffers: dict[Local, Buffer]
+
+    def spread(self, body: Iterable[Stmt]) -> Iterator[Stmt]:
+        """The statements with a loop over columns around what is between loops, and in these."""
+        for is_loop, run in groupby(body, lambda s: isinstance(s, For)):
+            if not is_loop:
+                yield from self.lanes(tuple(run))
+                continue
+            for loop in run:
+                assert isinstance(loop, For)
+                if all(isinstance(s, For | Set) for s in loop.body):
+                    yield replace(loop, body=tuple(self.spread(loop.body)))
+                else:
+                    yield from self.rows(loop)
+
+    def rows(self, loop: For) -> Iterator[Stmt]:
+        """The folds of some rows at a time, in order: an accumulator is loaded and stored once."""
+        common, lanes = _by_column(self.column, loop.body)
+        together = AT_ONCE if len(loop.body) <= MOST_COPIED else 1
+        for row, count, steps in cuts(loop.var, together):
+            rows = [Copier({loop.var: row + n}).body((*common, *lanes)) for n in range(count)]
+            outside = [s for copy in rows for s in copy[:len(common)]]
+            inside = tuple(s for copy in rows for s in copy[len(common):])
+            body = (*outside, *self.lanes(inside))
+            yield from body if steps is None else (For(steps, body),)
+
+    def lanes(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """Statements for all columns; the accumulators they use are loaded before them, those they
+        change are stored behind them."""
+        column = Var(self.column.name, self.width)
+        at = as_index(column)
+        own: dict[Local, Local] = {}
+        loads: list[Stmt] = []
+        changed = {s.local for s in body if isinstance(s, Set)}
+        for s in body:
+            used = [*reads(s), *([s.local] if isinstance(s, Set) else [])]
+            for a in used:
+                if a not in self.buffers or a in own:
+                    continue
+                own[a] = Local(a.dtype, "acc")
+                if isinstance(s, Set) and s.local is a and s.combine is None:
+                    continue
+                old = Local(a.dtype) if a in changed else own[a]
+                loads.append(Let(old, Load(self.buffers[a], at)))
+                if a in changed:
+                    loads.append(Set(own[a], Read(old)))
+        work = Copier({self.column: self.start + at}, own).body(body)
+        stores = [Store(self.buffers[a], at, Read(own[a])) for a in own if a in changed]
+        return (For(column, (*loads, *work, *stores), Axis.VECTOR),) if body else ()
 
 
-def _by_column(fold: Fold) -> tuple[list[Stmt], list[Stmt]]:
+def _by_column(column: Var, row: tuple[Stmt, ...]) -> tuple[list[Stmt], list[Stmt]]:
     """The statements of a row that are the same for all columns, and the others."""
     common: list[Stmt] = []
     lanes: list[Stmt] = []
     varying: set[Local] = set()
-    for s in fold.rows.body:
+    for s in row:
         used = [atom for i in indices(s) for atom in atoms(i)]
         known = {*reads(s), *(atom.local for atom in used if isinstance(atom, Dynamic))}
-        if isinstance(s, Let) and varying.isdisjoint(known) and fold.column not in used:
+        if isinstance(s, Let) and varying.isdisjoint(known) and column not in used:
             common.append(s)
             continue
         lanes.append(s)

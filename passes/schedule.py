@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import inf
 
 from rlx_py.ir.copying import Copier, copied, indices, reads, walk
 from rlx_py.ir.index import Dynamic, Quotient, Remainder, Var, as_index, atoms
@@ -34,10 +35,12 @@ from rlx_py.ir.lanes import varying_locals
 from rlx_py.passes.columns import stream_columns
 from rlx_py.passes.contract.target import THREAD_CYCLES
 from rlx_py.passes.idle_folds import skip_idle_folds
+from rlx_py.passes.pairs import add_in_pairs
 from rlx_py.passes.partials import split_folds
 from rlx_py.passes.transpose import tile_transposes
 
 MAX_UNROLL = 16  # copies of a short inner loop inside lanes
+MAX_COPIES = 256  # statements of all copies
 CHUNK = 256  # elements of a one-dimensional loop that one parallel step takes
 CALL_CYCLES = 12  # estimated cycles of a function that expands into a polynomial
 # Registers for which lanes are chosen, on every machine: whether a fold is in lanes decides the
@@ -73,7 +76,7 @@ def schedule_body(body: tuple[Stmt, ...], target: CpuTarget) -> tuple[Stmt, ...]
                    tile_transposes(merge_loops(split_loops(s)), target.vector_bytes))
     lanes = tuple(choose_lanes(s) if isinstance(s, For) else s for s in merged)
     streamed = tuple(t for s in lanes for t in stream_columns(s))
-    return skip_idle_folds(split_folds(parallelize(streamed)))
+    return skip_idle_folds(add_in_pairs(split_folds(parallelize(streamed))))
 
 
 # ---- merging -----------------------------------------------------------------------------------
@@ -212,13 +215,20 @@ def can_vectorize(loop: For) -> bool:
 
 
 def _in_lanes(stmt: Stmt) -> Stmt:
-    """Loops inside lanes run in order; short ones are copied out."""
+    """Loops inside lanes run in order; short ones are copied out, with those inside them."""
     if not isinstance(stmt, For):
         return stmt
     body = tuple(map(_in_lanes, stmt.body))
-    copies = stmt.var.extent * sum(1 for _ in walk(body))
-    short = stmt.var.extent <= MAX_UNROLL and copies <= 8 * MAX_UNROLL
-    return replace(stmt, axis=Axis.UNROLL if short else Axis.SERIAL, body=body)
+    loop = replace(stmt, axis=Axis.UNROLL, body=body)
+    short = stmt.var.extent <= MAX_UNROLL and _copies(loop) <= MAX_COPIES
+    return loop if short else replace(loop, axis=Axis.SERIAL)
+
+
+def _copies(stmt: Stmt) -> float:
+    """Statements that one becomes where loops are copied out; infinite where one stays a loop."""
+    if not isinstance(stmt, For):
+        return 1
+    return stmt.var.extent * sum(map(_copies, stmt.body)) if stmt.axis is Axis.UNROLL else inf
 
 
 # ---- threads -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from rlx_py.ir.interpret import interpret
 from rlx_py.ir.kernel import Alloc, Axis, For, If, Let, Load, Program, Stmt, Store, Tile
 from rlx_py.ir.node import Node
 from rlx_py.ir.types import DType
-from rlx_py.passes import partials
+from rlx_py.passes import columns, pairs, partials
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.lower import lower
 from rlx_py.passes.memory import plan_memory
@@ -45,12 +46,12 @@ def statements(program: Program) -> Iterator[Stmt]:
         yield from walk(kernel.body)
 
 
-def unchanged(graph: rlx.Graph, x: Array, vector_bytes: int = 64) -> Program:
+def unchanged(graph: rlx.Graph, x: Array, vector_bytes: int = 64, before: Program | None = None
+              ) -> Program:
     """The scheduled program, after a check that it and its machine code give the same bits."""
-    before = lowered(graph)
-    after = schedule(before, CpuTarget(vector_bytes))
+    after = schedule(lowered(graph), CpuTarget(vector_bytes))
     check_plan(plan_memory(after))
-    want = interpret(before, {"x": x})["out"]
+    want = interpret(before or lowered(graph), {"x": x})["out"]
     assert same_bits(interpret(after, {"x": x})["out"], want)
     native = program_for(graph, host())
     for threads in (1, 2):
@@ -126,18 +127,25 @@ COLUMNS: dict[str, tuple[tuple[int, ...], Function]] = {
 }
 
 
+@pytest.mark.parametrize("chain", (8, 1000))
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.parametrize("dtype", (rlx.f32, rlx.f64, rlx.bf16, rlx.i64), ids=str)
-def test_columns_in_blocks(name: str, dtype: DType) -> None:
+def test_columns_in_blocks(name: str, dtype: DType, chain: int, monkeypatch: pytest.MonkeyPatch
+                           ) -> None:
+    """The same bits as of columns each on its own; without runs as of the loops as lowered."""
+    monkeypatch.setattr(pairs, "CHAIN", chain)
     shape, function = COLUMNS[name]
-    x = random_array(dtype, int(np.prod(shape))).reshape(shape)
-    unchanged(graph_of(shape, function, dtype), x)
+    graph, x = graph_of(shape, function, dtype), random_array(dtype, prod(shape)).reshape(shape)
+    with monkeypatch.context() as patch:
+        patch.setattr(columns, "MIN_ROWS", 1 << 30)
+        alone = schedule(lowered(graph), CpuTarget())
+    unchanged(graph, x, before=alone if chain < 1000 else lowered(graph))
 
 
 def test_large_column_sums_stream() -> None:
     after = schedule(lowered(graph_of((128, 2048), lambda x: x.sum(0))), CpuTarget())
-    (sums,) = {s.buffer for s in statements(after) if isinstance(s, Alloc)}
-    assert sums.nbytes <= 4096
+    sums = {s.buffer for s in statements(after) if isinstance(s, Alloc)}
+    assert sums and all(b.nbytes <= 4096 for b in sums)
     after = schedule(lowered(graph_of((128, 8), lambda x: x.sum(0))), CpuTarget())
     assert not any(isinstance(s, Alloc) for s in statements(after))
 

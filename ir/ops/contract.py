@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from rlx_py.ir import pairs
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, register
 from rlx_py.ir.ops.batching import Flags, moved
@@ -63,8 +64,8 @@ def _eval_contract(a: Array, b: Array, *, batch: Pair, contract: Pair) -> Array:
     k = prod(a.shape[i] for i in dims.a_contract)
     left = np.transpose(a, (*dims.a_batch, *dims.a_free, *dims.a_contract))
     right = np.transpose(b, (*dims.b_batch, *dims.b_contract, *dims.b_free))
-    product: Array = left.reshape(*lead, prod(m), k) @ right.reshape(*lead, k, prod(n))
-    return product.reshape((*lead, *m, *n))
+    found = pairs.product(left.reshape(*lead, prod(m), k), right.reshape(*lead, k, prod(n)))
+    return found.reshape((*lead, *m, *n))
 
 
 def _placed(node: Node, layout: Sizes) -> Node:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index, as_index
-from rlx_py.ir.kernel import Apply, Value
+from rlx_py.ir.kernel import Apply, Const, Local, Value
 from rlx_py.ir.node import Chain, Node, Op, register
 from rlx_py.ir.ops.arguments import check_axis
 from rlx_py.ir.ops.batching import along_axis
@@ -20,6 +20,7 @@ from rlx_py.ir.ops.families import Array, add_all, composite, linear, quiet
 from rlx_py.ir.ops.guards import converted, read, scalar
 from rlx_py.ir.ops.movement import padded
 from rlx_py.ir.ops.rows import beside_axis
+from rlx_py.ir.pairs import CHAIN, running, runs, wide
 from rlx_py.ir.stored import Emitter, LoopRule
 from rlx_py.ir.types import TensorType, Type
 
@@ -42,15 +43,28 @@ def shifted(node: Node, axis: int, fill: float, reverse: bool) -> Node:
     return padded(node, constant(fill, node.dtype), low, tuple(-a for a in low), (0,) * node.rank)
 
 
-def _accumulated(ufunc: np.ufunc, identity: int) -> Callable[..., Any]:
+Accumulate = Callable[[Array], Array]  # along the last axis
+
+
+def along(accumulate: Accumulate, x: Array, axis: int, reverse: bool) -> Array:
+    """A line accumulated along an axis, from its end if reverse."""
+    line = np.moveaxis(x, axis, -1)
+    found = accumulate(line[..., ::-1])[..., ::-1] if reverse else accumulate(line)
+    return np.moveaxis(found, -1, axis)
+
+
+def _accumulated(accumulate: Accumulate, identity: int) -> Callable[..., Any]:
 
     def eval(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Any:
-        line = np.flip(x, axis) if reverse else x
-        found = ufunc.accumulate(line, axis=axis, dtype=x.dtype)
-        if exclusive and x.shape[axis]:
-            first = np.full_like(np.take(found, [0], axis), identity)
-            found = np.concatenate([first, np.delete(found, -1, axis)], axis)
-        return np.flip(found, axis) if reverse else found
+
+        def line(x: Array) -> Array:
+            found = accumulate(x)
+            if exclusive:
+                found[..., 1:] = found[..., :-1].copy()
+                found[..., :1] = identity
+            return found
+
+        return along(line, x, axis, reverse)
 
     return quiet(eval)
 
@@ -69,20 +83,80 @@ def step(i: Index, size: int, reverse: bool) -> Index:
     return i * -1 + (size - 1) if reverse else i
 
 
+State = tuple[Value, ...]
+Join = Callable[[State, State], State]
+
+
+class Running:
+    """Loops over the steps of a line that join to a state, from `start`, what each step brings.
+
+    In runs of at most `most` steps behind what all runs before hold, which is joined in pairs.
+    `put` is handed the state before a step if exclusive, else behind it.
+    """
+
+    def __init__(self, emit: Emitter, start: Sequence[Const], join: Join,
+                 take: Callable[[Index], State], put: Callable[[Index, State], None],
+                 exclusive: bool = False) -> None:
+        self.emit, self.start, self.join = emit, start, join
+        self.take, self.put, self.exclusive = take, put, exclusive
+
+    def line(self, size: int, most: int) -> None:
+        """All steps."""
+        before: State | None = None
+        for start, run, depth in runs(size, most):
+            before = self._behind(before, self._tree(as_index(start), run, depth, before))
+
+    def _behind(self, before: State | None, state: State) -> State:
+        return state if before is None else self.join(before, state)
+
+    def _declared(self) -> tuple[Local, ...]:
+        return tuple(self.emit.declare(s.dtype, s) for s in self.start)
+
+    def _set(self, held: tuple[Local, ...], state: State) -> None:
+        for local, value in zip(held, state, strict=True):
+            self.emit.set(local, value)
+
+    def _tree(self, at: Index, run: int, depth: int, before: State | None) -> State:
+        """Runs behind what is before them; what they hold."""
+        held = self._declared()
+        state: State = tuple(map(read, held))
+        if depth:
+            with self.emit.loop(2, independent=False) as half:
+                inside = self._tree(at + half * (run << depth - 1), run, depth - 1,
+                                    self._behind(before, state))
+                self._set(held, self.join(state, inside))
+            return state
+        with self.emit.loop(run, independent=False) as i:
+            step = self.take(at + i)
+            if self.exclusive:
+                self.put(at + i, self._behind(before, state))
+            self._set(held, self.join(state, step))
+            if not self.exclusive:
+                self.put(at + i, self._behind(before, state))
+        return state
+
+
 def _cumulative_loops(combine: str, identity: int) -> LoopRule:
 
     def build(node: Node, emit: Emitter) -> None:
         axis, acc, size = node.attrs["axis"], node.dtype.compute, node.shape[node.attrs["axis"]]
+        # A product loses as many roundings in any order, and in runs it may overflow.
+        most = CHAIN if combine == "add" and acc.is_float else size
+
+        def join(a: State, b: State) -> State:
+            return (emit.let(Apply(combine, (*a, *b), acc)),)
+
         with others(node, emit, axis) as at:
-            running = emit.declare(acc, scalar(identity, acc))
-            with emit.loop(size, independent=False) as i:
-                where = at(step(i, size, node.attrs["reverse"]))
-                value = converted(emit, emit.ask(0, where), acc)
-                if node.attrs["exclusive"]:
-                    emit.store(where, converted(emit, read(running), node.dtype))
-                emit.set(running, emit.let(Apply(combine, (read(running), value), acc)))
-                if not node.attrs["exclusive"]:
-                    emit.store(where, converted(emit, read(running), node.dtype))
+
+            def where(i: Index) -> tuple[Index, ...]:
+                return at(step(i, size, node.attrs["reverse"]))
+
+            Running(
+                emit, (scalar(identity, acc),), join,
+                lambda i: (converted(emit, emit.ask(0, where(i)), acc),),
+                lambda i, state: emit.store(where(i), converted(emit, state[0], node.dtype)),
+                node.attrs["exclusive"],
+            ).line(size, most)
 
     return LoopRule(build)
 
@@ -95,7 +169,7 @@ def _cumsum_backward(ct: Node, *, axis: int, exclusive: bool, reverse: bool) -> 
 
 
 CUMSUM_BACKWARD = composite("cumsum_backward", _infer_cumulative, _cumsum_backward)
-CUMSUM = linear("cumsum", _infer_cumulative, _accumulated(np.add, 0),
+CUMSUM = linear("cumsum", _infer_cumulative, _accumulated(lambda x: running(np.add, x, 0), 0),
                 lambda node, ct: CUMSUM_BACKWARD(ct, **node.attrs),
                 kernel=_cumulative_loops("add", 0), batch=along_axis)
 
@@ -191,6 +265,10 @@ def _cumprod_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> N
     return shifted(found, axis, 0, reverse) if node.attrs["exclusive"] else found
 
 
+def _running_product(x: Array) -> Array:
+    return np.multiply.accumulate(wide(x), axis=-1).astype(x.dtype, copy=False)
+
+
 CUMPROD = register(Op(
-    "cumprod", _infer_cumulative, _accumulated(np.multiply, 1), _cumprod_vjp, _cumprod_jvp,
+    "cumprod", _infer_cumulative, _accumulated(_running_product, 1), _cumprod_vjp, _cumprod_jvp,
     kernel=_cumulative_loops("mul", 1), batch=along_axis, rows=beside_axis))

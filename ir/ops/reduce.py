@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir import pairs
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node, Op, register
 from rlx_py.ir.ops.batching import over_axes
@@ -76,7 +77,7 @@ def _literal(value: int) -> Callable[[DType], Any]:
 
 REDUCE_SUM = linear(
     "reduce_sum", reduced("sum", NUMERIC, empty=True),
-    quiet(lambda x, *, axes: np.sum(x, axis=axes, dtype=x.dtype)),
+    quiet(lambda x, *, axes: pairs.total(x, axes)),
     lambda node, ct: widened(ct, node.inputs[0], node.attrs["axes"]),
     kernel=ReduceRule("add", _literal(0)), batch=over_axes)
 

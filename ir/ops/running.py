@@ -14,7 +14,16 @@ from rlx_py.ir.kernel import Apply, Expr, IndexValue
 from rlx_py.ir.node import Chain, Node, Op, register
 from rlx_py.ir.ops.batching import along_axis
 from rlx_py.ir.ops.compare import EQ
-from rlx_py.ir.ops.cumulative import LINEAR_RECURRENCE, check_line, others, shifted, step
+from rlx_py.ir.ops.cumulative import (
+    LINEAR_RECURRENCE,
+    Running,
+    State,
+    along,
+    check_line,
+    others,
+    shifted,
+    step,
+)
 from rlx_py.ir.ops.elementwise import EXP, SELECT, SUB, cast, fill
 from rlx_py.ir.ops.families import Array, quiet
 from rlx_py.ir.ops.guards import apply, converted, number, read, scalar, settle
@@ -24,6 +33,7 @@ from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.reduce import highest, lowest
 from rlx_py.ir.ops.rows import beside_axis
+from rlx_py.ir.pairs import CHAIN, running
 from rlx_py.ir.stored import Emitter, LoopRule
 from rlx_py.ir.types import TensorType, Type, bool_, f32, i64, normalize_axis, require_float
 
@@ -92,27 +102,38 @@ def _infer_logsumexp(x: TensorType, *, axis: int, reverse: bool) -> Type:
 
 
 def _eval_logsumexp(x: Array, *, axis: int, reverse: bool) -> Any:
-    line = np.flip(x, axis) if reverse else x
-    found = np.logaddexp.accumulate(line, axis=axis)
-    return np.flip(found, axis) if reverse else found
+    return along(lambda line: running(np.logaddexp, line, -inf), x, axis, reverse)
 
 
 def _logsumexp_loops(node: Node, emit: Emitter) -> None:
-    """y ← M + log(exp(y − M) + exp(x − M)), M the larger, or 0 where that is infinite."""
+    """The state is (M, Σ exp(x − M)), M the largest x so far; y = M + log of the sum."""
     axis, reverse, acc = node.attrs["axis"], node.attrs["reverse"], node.dtype.compute
     size = node.shape[axis]
+
+    def join(a: State, b: State) -> State:
+        """The sum under the smaller M is scaled; equal ones stay, infinite too."""
+        (m, s), (n, t) = a, b
+        apart = apply("neg", acc, apply("abs", acc, apply("sub", acc, m, n)))
+        apart = apply("select", acc, apply("eq", bool_, m, n), scalar(0, acc), apart)
+        scale = settle(emit, apply("exp", acc, apart))
+        first, second = (apply("mul", acc, v, scale) for v in (s, t))
+        found = apply("select", acc, apply("lt", bool_, m, n),
+                      apply("add", acc, first, t), apply("add", acc, s, second))
+        return settle(emit, apply("max", acc, m, n)), settle(emit, found)
+
     with others(node, emit, axis) as at:
-        running = emit.declare(acc, scalar(-inf, acc))
-        with emit.loop(size, independent=False) as i:
-            where = at(step(i, size, reverse))
-            x = converted(emit, emit.ask(0, where), acc)
-            larger = settle(emit, apply("max", acc, read(running), x))
-            finite = apply("lt", bool_, apply("abs", acc, larger), scalar(inf, acc))
-            shift = settle(emit, apply("select", acc, finite, larger, scalar(0, acc)))
-            terms = [apply("exp", acc, apply("sub", acc, v, shift)) for v in (read(running), x)]
-            sums = apply("log", acc, apply("add", acc, *terms))
-            emit.set(running, settle(emit, apply("add", acc, sums, shift)))
-            emit.store(where, converted(emit, read(running), node.dtype))
+
+        def where(i: Index) -> tuple[Index, ...]:
+            return at(step(i, size, reverse))
+
+        def put(i: Index, state: State) -> None:
+            m, s = state
+            value = settle(emit, apply("add", acc, m, apply("log", acc, s)))
+            emit.store(where(i), converted(emit, value, node.dtype))
+
+        Running(emit, (scalar(-inf, acc), scalar(0, acc)), join,
+                lambda i: (converted(emit, emit.ask(0, where(i)), acc), scalar(1, acc)),
+                put).line(size, CHAIN)
 
 
 def _decay(later: Node, earlier: Node) -> Node:

@@ -28,6 +28,7 @@ from rlx_py.passes.contract.operand import nest
 from rlx_py.passes.contract.plan import is_vector, meeting
 from rlx_py.passes.contract.shape import Body, body_indices, extents, size, unit_stride
 from rlx_py.passes.contract.target import Limits
+from rlx_py.passes.pairs import add_in_pairs
 
 
 def plain_loops(c: Contract, limits: Limits, alone: bool) -> Body:
@@ -83,7 +84,7 @@ def element(c: Contract, in_lanes: bool) -> Body:
         step += [Let(grown, Apply("fma", (a_value, b_value, Read(total)), dtype)),
                  Set(total, Read(grown))]
     k = tuple(v for v in c.k if v.extent != 1)
-    sums = nest(k, tuple(step), Axis.VECTOR if in_lanes else Axis.SERIAL)
+    sums = add_in_pairs(nest(k, tuple(step), Axis.VECTOR if in_lanes else Axis.SERIAL))
     tail: list[Stmt] = [Set(total, zero(dtype)), *sums]
     if c.acc.dtype is dtype:
         return (*tail, *Copier({}, {c.acc: total}).body(c.epilogue))
