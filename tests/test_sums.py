@@ -21,8 +21,9 @@ from rlx_py.ir.types import DType
 from rlx_py.passes import pairs
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.lower import lower
-from rlx_py.passes.memory import check_plan, plan_memory
+from rlx_py.passes.memory import plan_memory
 from rlx_py.passes.pairs import add_in_pairs, float_sums, terms
+from rlx_py.passes.plan_check import check_plan
 from rlx_py.passes.schedule import CpuTarget, schedule
 from tests.loop_programs import Array, plain_array, run_native, same_bits
 
