@@ -62,8 +62,10 @@ def followed(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
 
     Integers are left to what takes them: they may be positions. Raises DTypeError.
     """
-    given = [*args, *kwargs.values()]
-    if all(isinstance(v, _PLAIN) for v in given):
+    for v in (*args, *kwargs.values()):
+        if not isinstance(v, _PLAIN):
+            break
+    else:
         return args, kwargs
     follow, order = _followers(function)
     named = [*((order[min(i, len(order) - 1)], v) for i, v in enumerate(args)), *kwargs.items()]
