@@ -23,9 +23,10 @@ from rlx_py.ir.types import FLOATS, DType, TensorType, as_dtype, f32, f64, promo
 
 Array = np.ndarray[Any, Any]
 # Annotations of arguments. Nested: tensors in lists, tuples and dicts, where numbers stay numbers.
-# Key: a random key, which is no operand.
+# Key: a random key, Positions: integers that say where; neither is an operand.
 Nested = Any
 Key = Any
+Positions = Any
 _PLAIN = (Node, int, float, str, Dim, NoneType)
 _FLOATS = frozenset(d.numpy for d in FLOATS)
 

@@ -9,6 +9,7 @@ from rlx_py.ir.bounds import Size
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node
 from rlx_py.ir.ops.arguments import integer, require_floats, require_shape
+from rlx_py.ir.ops.beside import Positions
 from rlx_py.ir.ops.compare import EQ
 from rlx_py.ir.ops.constant import CONSTANT, iota
 from rlx_py.ir.ops.creation import arange
@@ -120,7 +121,8 @@ ROPE = composite("rope", _infer, _rope, vjp=_vjp, rows=before_last)
 
 @located
 def rope(input: Any, cos: Any, sin: Any, *, head_dim: int | None = None, n_rot: int | None = None,
-         style: str = "neox", axis: int = -2, positions: Any = None, offset: Any = 0) -> Node:
+         style: str = "neox", axis: int = -2, positions: Positions = None,
+         offset: Positions = 0) -> Node:
     """Each pair (a, b) of features at position s turned: (a·cos − b·sin, b·cos + a·sin).
 
     cos, sin: [S, n_rot/2], one entry a pair; S is the length of `axis`. The first n_rot features
