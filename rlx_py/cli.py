@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--kind", choices=get_args(Kind), default="shared")
     made.add_argument("--target", metavar="TRIPLE", help="an LLVM triple (default: this machine)")
     made.add_argument("--cpu", default="", help="an LLVM CPU name")
+    made.add_argument("--lib", action="store_true", help="write libOUT.so or libOUT.a")
     made.add_argument("--fast-math", action="store_true")
     sized(made)
 
@@ -122,7 +123,8 @@ def _grad(chosen: argparse.Namespace) -> None:
 
 def _compile(chosen: argparse.Namespace) -> None:
     exe, _ = _executable(chosen)
-    print(exe.export(chosen.output, chosen.kind, target=chosen.target, cpu=chosen.cpu))
+    print(exe.export(chosen.output, chosen.kind, target=chosen.target, cpu=chosen.cpu,
+                     lib=chosen.lib))
 
 
 def _bench(chosen: argparse.Namespace) -> None:

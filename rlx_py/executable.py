@@ -331,17 +331,18 @@ class Executable(CompiledFunction):
         return Profile(self.interface.name, times)
 
     def export(self, path: str | Path, kind: Kind = "shared", *, name: str | None = None,
-               target: str | None = None, cpu: str = "",
+               target: str | None = None, cpu: str = "", lib: bool = False,
                sizes: Mapping[str, int] | None = None) -> Path:
         """Write the graph as native code for C programs, and for rlx.load; returns the code's path.
 
         kind: "shared" (path.so, linked by the system's C compiler), "object" (path.o) or "static"
         (path.a). Beside it goes path.h, which says how to call it. name: how its symbols begin
         (None: as the file's name). target: an LLVM triple (None: this machine with its CPU's
-        features); cpu: an LLVM CPU name such as "x86-64-v3". sizes: those of a dynamic graph, by
-        name. The same graph gives the same bytes. Raises BackendError for a target that LLVM
-        lacks, or where a linker is needed and absent; ArgumentError where a size is missing or
-        unknown.
+        features); cpu: an LLVM CPU name such as "x86-64-v3"; where the machine has no fused
+        multiply-add, products and sums round each. lib: write libNAME.so or libNAME.a, which
+        linkers find as -lNAME. sizes: those of a dynamic graph, by name. The same graph gives the
+        same bytes. Raises BackendError for a target that LLVM lacks, or where a linker is needed
+        and absent; ArgumentError where a size is missing or unknown.
         """
         machine = chosen(target, cpu)
         graph = bind(self.graph, sizes or {})
@@ -351,4 +352,4 @@ class Executable(CompiledFunction):
                                 f"sizes={{{missing[0]!r}: …}}")
         program = program_for(graph, machine, fast_math=self.fast_math)
         return export_program(program, interface_of(graph), path, kind=kind, name=name,
-                              target=machine)
+                              target=machine, lib=lib)

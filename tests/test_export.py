@@ -37,7 +37,7 @@ Make = Callable[[], Case]
 
 RNG = np.random.default_rng(5)
 # What a step may call: memory functions, and libm where a target lacks the instruction.
-ALLOWED = re.compile(r"(memcpy|memmove|memset|memcmp|(fma|floor|ceil|trunc|rint|round|roundeven|"
+ALLOWED = re.compile(r"(memcpy|memmove|memset|memcmp|(floor|ceil|trunc|rint|round|roundeven|"
                      r"nearbyint|fmod|fmin|fmax|fminimum|fmaximum)f?)(@.*)?")
 STEPS = 4
 

@@ -52,9 +52,10 @@ def test_every_op_on_every_machine(name: str) -> None:
     bounded(programs)
     length = sum(1 for k in programs[0].kernels for _ in walk(k.body))
     if max(length, flops(programs[0])) <= INTERPRETED:
-        want, *others = (interpret(p, feed) for p in programs)
-        for found in others:
-            same_bits(want, found)
+        found = [interpret(p, feed) for p, m in zip(programs, MACHINES.values(), strict=True)
+                 if m.fma]  # without it every step of a product rounds twice
+        for other in found[1:]:
+            same_bits(found[0], other)
 
 
 @pytest.mark.parametrize("name", case_names())

@@ -44,10 +44,11 @@ UNUSED = frozenset(SYSTEM.split())
 
 
 def export_program(program: Program, interface: Interface, path: str | Path, *,
-                   kind: Kind = "shared", name: str | None = None,
-                   target: Target | None = None) -> Path:
+                   kind: Kind = "shared", name: str | None = None, target: Target | None = None,
+                   lib: bool = False) -> Path:
     """Write a program, scheduled for the target, as `path`.o, .so or .a and a header `path`.h.
 
+    lib: the code's file name begins with lib, as -l looks for; that of an object never does.
     Symbols begin with `name` (None: the file's name), made an identifier: NAME_run, NAME_init and
     NAME_interface. Returns the path of the code; both files are written aside and renamed. Raises
     ArgumentError for another kind, BackendError where the code can't be made or linked.
@@ -66,17 +67,29 @@ def export_program(program: Program, interface: Interface, path: str | Path, *,
     generator = machine(target, reloc="pic", codemodel="default")
     code = generator.emit_object(optimized(str(module), generator))
     base.parent.mkdir(parents=True, exist_ok=True)
+    libraries = LIBRARIES if called(program) else ()
+    begin = "lib" if lib and kind != "object" and not base.name.startswith("lib") else ""
+    written = base.with_name(begin + base.name + SUFFIXES[kind])
     with tempfile.TemporaryDirectory(prefix=".export-", dir=base.parent) as folder:
         aside = Path(folder)
         if kind == "shared":
-            code = sealed(link(code, target, aside, LIBRARIES if called(program) else ()))
+            code = sealed(link(code, target, aside, written.name, libraries))
         elif kind == "static":
             code = archive(code, [f"{symbol}_{s}" for s in ("init", "interface", "run")], target)
-        written = base.with_name(base.name + SUFFIXES[kind])
         _replace(written, code, aside, mode=0o755 if kind == "shared" else 0o644)
         _replace(base.with_name(base.name + ".h"),
-                 header(symbol, program, fields, target).encode(), aside, mode=0o644)
+                 header(symbol, program, fields, target, arguments(written.name, libraries)
+                        ).encode(), aside, mode=0o644)
     return written
+
+
+def arguments(name: str, libraries: Sequence[str]) -> str:
+    """What a C compiler in the folder of the code is told to link with it."""
+    shared, static, named = (*map(name.endswith, (".so", ".a")), name.startswith("lib"))
+    found = [name]
+    if shared or (static and named):
+        found = ["-L.", f"-l{Path(name).stem[3:]}" if named else f"-l:{name}"]
+    return " ".join((*found, *(() if shared else libraries), "-lm"))
 
 
 def _without_suffix(path: Path) -> Path:
@@ -105,8 +118,12 @@ def describe(program: Program, interface: Interface, symbol: str, target: Target
     }, separators=(",", ":"))
 
 
-def link(code: bytes, target: Target, folder: Path, libraries: Sequence[str] = ()) -> bytes:
-    """A shared library of one object and the libraries it calls, by the system's C compiler."""
+def link(code: bytes, target: Target, folder: Path, name: str, libraries: Sequence[str] = ()
+         ) -> bytes:
+    """A shared library of one object and the libraries it calls, by the system's C compiler.
+
+    Programs linked with it look for `name`, wherever it lay when they were.
+    """
     if not same_system(target.triple, host().triple):
         raise BackendError(f"this system's linker does not make shared libraries for "
                            f"{target.triple}: export kind='object' and link it there")
@@ -119,7 +136,8 @@ def link(code: bytes, target: Target, folder: Path, libraries: Sequence[str] = (
     command = [compiler, "-shared", "-o", str(result), str(source), *libraries, "-lm"]
     if "linux" in target.triple:
         # Without the compiler's start files there is nothing to run when the library is opened.
-        command[1:1] = ["-nostartfiles", "-Wl,-z,defs", "-Wl,--as-needed"]
+        command[1:1] = ["-nostartfiles", "-Wl,-z,defs", "-Wl,--as-needed",
+                        "-Xlinker", "-soname", "-Xlinker", name]
     environment = {k: v for k, v in os.environ.items() if k != "LD_RUN_PATH"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode or not result.exists():

@@ -86,7 +86,8 @@ def emit_expr(f: Frame, expr: Expr) -> ll.Value:
             return load(f, expr)
         case Apply(op, args):
             # Of select(condition, x, y) the chosen operands decide; elsewhere all are alike.
-            return apply(f.b, op, args[-1].dtype, [f.value(a) for a in args])
+            values = [f.value(a) for a in args]
+            return apply(f.b, op, args[-1].dtype, values, fma=f.unit.target.fma)
         case Invoke(function, args):
             return _invoke(f, function, [f.value(a) for a in args])
         case Cast(arg, dtype):
@@ -228,7 +229,8 @@ def emit_tile(f: Frame, stmt: Tile) -> None:
         return
     depth = I64(stmt.depth)
     if stmt.kind == "outer":
-        spec = TileSpec(dtype, stmt.rows, stmt.cols, lanes, stmt.accumulate, run=stmt.run)
+        spec = TileSpec(dtype, stmt.rows, stmt.cols, lanes, stmt.accumulate, run=stmt.run,
+                        fma=f.unit.target.fma)
         args = [depth, a, I64(stmt.a.row), I64(stmt.a.col), b, I64(stmt.b.row), out,
                 I64(stmt.out.row)]
         f.b.call(tile_function(f.unit.module, spec), args)

@@ -94,12 +94,14 @@ def quoted(name: str) -> str:
     return json.dumps(name).replace("*", "\\u002a").replace("?", "\\u003f")
 
 
-def header(symbol: str, program: Program, fields: tuple[Field, ...], target: Target) -> str:
-    """The text of the header."""
+def header(symbol: str, program: Program, fields: tuple[Field, ...], target: Target,
+           link: str) -> str:
+    """The text of the header; link: what a C compiler is told to link with the code."""
     return TEMPLATE.format(
         name=symbol, NAME=symbol.upper(), graph=quoted(program.name), triple=target.triple,
         cpu=f", {target.cpu}" if target.cpu else "", arena=program.arena, scratch=program.scratch,
-        align=ALIGN,
+        align=ALIGN, rounding="" if target.fma else ROUNDING,
+        link=link if re.fullmatch(r"[-\w.:+ ]*", link) else quoted(link),
         sizes="\n".join(f"#define {symbol.upper()}_SIZE_{f.identifier} {f.type.size}"
                         for f in fields),
         fields="\n".join(map(_declaration, fields)),
@@ -114,6 +116,11 @@ def _declaration(field: Field) -> str:
     return f"    {const}{star} /* {field.kind} {quoted(field.name)}: {field.type}{note}{change} */"
 
 
+ROUNDING = """
+ *
+ * This machine has no fused multiply-add: products and sums round each, so that results may differ
+ * in their last bits from those of machines that have one."""
+
 TEMPLATE = """\
 /* {name}: the graph {graph} as native code for {triple}{cpu}. Made by rlx-py.
  *
@@ -121,6 +128,8 @@ TEMPLATE = """\
  * first values with {name}_init, then call {name}_run once a step. A pointer to an array of size 0
  * may be NULL. Concurrent calls need an arena of their own each, and arrays of their own where a
  * step changes them.
+ *
+ * Link with: cc main.c {link}{rounding}
  */
 #ifndef {NAME}_RLX_H
 #define {NAME}_RLX_H

@@ -174,6 +174,39 @@ def _float_rem(b: ll.IRBuilder, x: ll.Value, y: ll.Value) -> ll.Value:
     return b.select(b.fcmp_ordered("==", m, zero), signed_zero, moved)
 
 
+def _stepwise_fma(b: ll.IRBuilder, x: ll.Value, y: ll.Value, z: ll.Value) -> ll.Value:
+    """x·y + z where no instruction is that: the product is exact, the sum may round twice.
+
+    f32 in f64. f64 by Dekker's product (Numerische Mathematik 18, 1971) and Knuth's sum, whose
+    rests are 0 where they overflow.
+    """
+    lanes, single, double = lanes_of(x), ll.FloatType(), ll.DoubleType()
+    if isinstance(element_of(x.type), ll.FloatType):
+        narrow, wide = (ll.VectorType(t, lanes) if lanes else t for t in (single, double))
+        x, y, z = (b.fpext(v, wide) for v in (x, y, z))
+        return b.fptrunc(b.fadd(b.fmul(x, y), z), narrow)
+
+    def halves(v: ll.Value) -> tuple[ll.Value, ll.Value]:
+        scaled = b.fmul(v, like(v, 2.0**27 + 1))
+        high = b.fsub(scaled, b.fsub(scaled, v))
+        return high, b.fsub(v, high)
+
+    product = b.fmul(x, y)
+    (x_high, x_low), (y_high, y_low) = halves(x), halves(y)
+    rest = b.fsub(b.fmul(x_high, y_high), product)
+    for pair in ((x_high, y_low), (x_low, y_high), (x_low, y_low)):
+        rest = b.fadd(rest, b.fmul(*pair))
+    total = b.fadd(product, z)
+    moved = b.fsub(total, product)
+    lost = b.fadd(b.fsub(product, b.fsub(total, moved)), b.fsub(z, moved))
+    rest = b.fadd(rest, lost)
+    size = _same("fabs")(b, rest)
+    # A rest of 0 would make +0 of -0.
+    is_some = b.and_(b.fcmp_ordered(">", size, like(rest, 0.0)),
+                     b.fcmp_ordered("<", size, like(rest, float(np.inf))))
+    return b.select(is_some, b.fadd(total, rest), total)
+
+
 FLOAT: dict[str, Emit] = {
     "add": lambda b, x, y: b.fadd(x, y),
     "sub": lambda b, x, y: b.fsub(x, y),
@@ -333,21 +366,24 @@ BOOL: dict[str, Emit] = {
     "select": lambda b, c, x, y: b.select(c, x, y),
 }
 
+UNFUSED: dict[str, Emit] = {**FLOAT, "fma": _stepwise_fma}
+
 # Only what moves bits.
 NARROW: dict[str, Emit] = {"select": FLOAT["select"]}
 
-def table(dtype: DType) -> dict[str, Emit]:
-    """The operations on values of an element type."""
+def table(dtype: DType, fma: bool = True) -> dict[str, Emit]:
+    """The operations on values of an element type; fma: whether the machine has that one."""
     if dtype.is_float:
-        return NARROW if dtype.bits == 16 else FLOAT
+        return NARROW if dtype.bits == 16 else FLOAT if fma else UNFUSED
     if dtype.kind == "bool":
         return BOOL
     return SIGNED if dtype.kind == "int" else UNSIGNED
 
 
-def apply(b: ll.IRBuilder, op: str, dtype: DType, args: Sequence[ll.Value]) -> ll.Value:
+def apply(b: ll.IRBuilder, op: str, dtype: DType, args: Sequence[ll.Value], *,
+          fma: bool = True) -> ll.Value:
     """op(args) on operands of `dtype` (of the chosen ones, for select); vectors if any is one."""
-    emit = table(dtype).get(op)
+    emit = table(dtype, fma).get(op)
     if emit is None:
         raise BackendError(f"no machine code for {op} on {dtype}")
     return emit(b, *aligned(b, args))

@@ -21,8 +21,16 @@ Reloc = Literal["default", "static", "pic", "dynamicnopic"]
 CodeModel = Literal["default", "jitdefault", "small", "kernel", "medium", "large"]
 
 # Little-endian ones whose vectors LLVM splits as needed; for others it may end the process.
-ARCHITECTURES = re.compile(r"x86_64|amd64|i[3-6]86|aarch64|arm64|(arm|thumb)(v\d\w*)?"
+ARCHITECTURES = re.compile(r"x86_64|amd64|i[3-6]86|aarch64|arm64|(arm|thumb)(v\d\w*(\.main)?)?"
                            r"|riscv(32|64)|wasm(32|64)|powerpc64le|loongarch64")
+
+# Features that every machine of a triple has; LLVM alone would assume no float unit.
+ASSUMED = (
+    (r"riscv64.*linux.*", "+m,+a,+f,+d,+c"),
+    (r"thumbv7em-.*eabihf", "+vfp4d16sp"),
+    (r"thumbv8m\.main-.*eabihf", "+fp-armv8d16sp"),
+    (r"arm(v6)?-.*eabihf", "+vfp2"),
+)
 
 # A 512-bit operation shows which registers LLVM would use, whatever the CPU is called.
 PROBE = """
@@ -42,7 +50,7 @@ class Target:
     """A machine to compile for.
 
     vector_bytes: size of one vector register; registers: how many there are; fma: whether a fused
-    multiply-add is an instruction (else it is a call of libm per element: right, and slow).
+    multiply-add is an instruction; else products and sums round each.
     """
 
     triple: str
@@ -69,31 +77,44 @@ def host() -> Target:
 def named(triple: str, cpu: str = "", features: str = "") -> Target:
     """The machine of an LLVM triple and CPU name, e.g. ("x86_64-unknown-linux-gnu", "x86-64-v3").
 
-    Raises BackendError if there is no code generator for the triple, or it does not know the CPU or
-    a feature.
+    Raises BackendError if there is no code generator for the triple, it does not know the CPU or a
+    feature, or the triple passes floats in registers that the CPU lacks.
     """
     if not ARCHITECTURES.fullmatch(triple.split("-")[0]):
         raise BackendError(f"no code can be made for {triple!r}; architectures are x86_64, i686, "
                            "aarch64, arm, thumb, riscv, wasm, powerpc64le and loongarch64")
+    triple = normalized(triple)
     with _refusals() as messages:
         _machine(triple, cpu, features, "pic", "small", 0)
     if messages:
         raise BackendError(f"LLVM does not know this {triple} machine: {messages[0]}")
+    if triple.endswith("eabihf") and ".fpu" not in _assembly(triple, cpu, features):
+        raise BackendError(f"{triple} passes floats in registers, which {cpu or 'its CPU'} lacks: "
+                           "name a CPU with a float unit, or a triple that ends in eabi")
     return _described(triple, cpu, features)
+
+
+def normalized(triple: str) -> str:
+    """The triple in LLVM's form, vendor included; it would take linux of armv7-linux-gnueabihf for
+    a vendor, and not see what the rest asks for."""
+    architecture, *rest = triple.split("-")
+    if len(rest) != 2 or rest[0] not in ("linux", "none"):
+        return triple
+    system = ["unknown", *rest] if rest[0] == "linux" else ["none", "unknown", rest[1]]
+    return "-".join([architecture, *system])
 
 
 def tile_target(target: Target) -> TileTarget:
     """What products ask of the machine."""
-    return TileTarget(target.vector_bytes, target.registers)
+    return TileTarget(target.vector_bytes, target.registers, fma=target.fma)
 
 
 def chosen(triple: str | None, cpu: str = "") -> Target:
     """The machine of a triple (None: this one) and CPU; of neither, this one and its features."""
     if triple is None:
         return named(host().triple, cpu) if cpu else host()
-    # What every RISC-V Linux has; LLVM alone would assume no float unit and another convention.
-    linux = not cpu and triple.startswith("riscv64") and "linux" in triple
-    return named(triple, cpu, "+m,+a,+f,+d,+c" if linux else "")
+    return named(triple, cpu, "" if cpu else next(
+        (features for known, features in ASSUMED if re.fullmatch(known, triple)), ""))
 
 
 @lru_cache(maxsize=64)
@@ -129,9 +150,7 @@ def _described(triple: str, cpu: str, features: str) -> Target:
         # LLVM ends the process when a CPU without 64-bit mode meets a 64-bit triple.
         added.append("+64bit")
     features = ",".join([features, *added] if features else added)
-    text = _machine(triple, cpu, features, "pic", "small", 0).emit_assembly(
-        llvm.parse_assembly(PROBE.format(triple=triple))
-    )
+    text = _assembly(triple, cpu, features)
     if "%zmm" in text:
         vector_bytes, registers = 64, 32
     elif "%ymm" in text:
@@ -141,6 +160,12 @@ def _described(triple: str, cpu: str, features: str) -> Target:
     if architecture in ("i386", "i686"):
         registers = 8
     return Target(triple, cpu, features, vector_bytes, registers, fma="fmaf" not in text)
+
+
+def _assembly(triple: str, cpu: str, features: str) -> str:
+    """The probe as this machine's assembly."""
+    generator = _machine(triple, cpu, features, "pic", "small", 0)
+    return str(generator.emit_assembly(llvm.parse_assembly(PROBE.format(triple=triple))))
 
 
 @contextmanager

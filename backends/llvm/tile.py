@@ -2,7 +2,8 @@
 
 A tile keeps mr x nr results in vector registers over the whole k loop. Each result is the chain
 c = fma(A[i,k], B[k,j], c) in order of k, so neither the tile's shape nor how k is cut into blocks
-changes a bit; or chains over runs of k, each from 0 and then added to C.
+changes a bit; or chains over runs of k, each from 0 and then added to C. Where the machine has no
+such instruction, product and sum round each.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ class TileSpec:
     accumulate: bool
     b_padded: bool = False
     run: int = 0
+    fma: bool = True
 
     @property
     def name(self) -> str:
         """The symbol of its function; equal specs have equal names."""
         tail = ("_padded" if self.b_padded else "") + (f"_run{self.run}" if self.run else "")
+        tail += "" if self.fma else "_twice_rounded"
         return _symbol("tile", self.dtype, self.mr, self.nr, self.lanes, self.accumulate) + tail
 
 
@@ -132,7 +135,7 @@ def copy_function(module: ll.Module, spec: CopySpec) -> ll.Function:
 def _emit_tile(function: ll.Function, spec: TileSpec) -> None:
     k, a, a_row, a_col, b, b_row, c, c_row = function.args
     build = ll.IRBuilder(function.append_basic_block("entry"))
-    access = _Access(build, spec.dtype, spec.lanes)
+    access = _Access(build, spec.dtype, spec.lanes, spec.fma)
     widths = [min(spec.lanes, spec.nr - j) for j in range(0, spec.nr, spec.lanes)]
     places = [
         (access.at(c, build.mul(I64(i), c_row), I64(v * spec.lanes)), width)
@@ -283,8 +286,8 @@ def _transposed(build: ll.IRBuilder, vectors: Sequence[ll.Value]) -> list[ll.Val
 class _Access:
     """Vector loads, stores and arithmetic of one element type; elements alone are aligned."""
 
-    def __init__(self, build: ll.IRBuilder, dtype: str, lanes: int) -> None:
-        self.build, self.lanes = build, lanes
+    def __init__(self, build: ll.IRBuilder, dtype: str, lanes: int, fma: bool = True) -> None:
+        self.build, self.lanes, self.is_fused = build, lanes, fma
         self.scalar, self.align = SCALARS[dtype], ITEM_BYTES[dtype]
         self.vector = ll.VectorType(self.scalar, lanes)
         self.mask = ll.VectorType(I1, lanes)
@@ -327,6 +330,8 @@ class _Access:
         self.build.call(store, [value, place, I32(self.align), mask])
 
     def fma(self, x: ll.Value, y: ll.Value, z: ll.Value) -> ll.Value:
+        if not self.is_fused:
+            return self.build.fadd(self.build.fmul(x, y), z)
         kind = ll.FunctionType(self.vector, [self.vector] * 3)
         return self.build.call(self.intrinsic(f"llvm.fma.{self.suffix}", kind), [x, y, z])
 

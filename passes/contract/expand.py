@@ -16,7 +16,8 @@ def expand_contract(program: Program, target: TileTarget) -> Program:
     """The program with every product as copies, register tiles and epilogue loops.
 
     How a sum is ordered depends on the product's extents and on how its operands lie, never on the
-    number of threads or on the epilogue.
+    number of threads or on the epilogue. Where the target has no fused multiply-add, each step of a
+    sum rounds twice.
     """
     kernels = tuple(replace(k, body=expand_body(k.body, target, True)) for k in program.kernels)
     return replace(program, kernels=kernels)
@@ -45,5 +46,5 @@ def loops(c: Contract, target: TileTarget, alone: bool) -> Body:
     c = simplified(without_sum(c) if size(c.k) == 0 else c)
     plan = make_plan(c, target)
     if plan is None:
-        return plain_loops(c, target.limits, alone)
+        return plain_loops(c, target, alone)
     return Tiled(plan, target, alone).body()

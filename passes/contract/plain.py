@@ -27,19 +27,20 @@ from rlx_py.passes.block import zero
 from rlx_py.passes.contract.operand import nest
 from rlx_py.passes.contract.plan import is_vector, meeting
 from rlx_py.passes.contract.shape import Body, body_indices, extents, size, unit_stride
-from rlx_py.passes.contract.target import Limits
+from rlx_py.passes.contract.target import TileTarget
 from rlx_py.passes.pairs import add_in_pairs
 
 
-def plain_loops(c: Contract, limits: Limits, alone: bool) -> Body:
+def plain_loops(c: Contract, target: TileTarget, alone: bool) -> Body:
     """The product of any element type as loops; parallel where the work pays."""
+    limits = target.limits
     results = tuple(v for v in (*c.batch, *c.m, *c.n) if v.extent != 1)
     if is_vector(c, limits):
         lanes: Var | None = None
-        body = element(c, in_lanes=True)
+        body = element(c, target.fma, in_lanes=True)
     else:
         lanes = lane_variable(c)
-        body = element(c, in_lanes=False)
+        body = element(c, target.fma, in_lanes=False)
     outer = tuple(v for v in results if v is not lanes)
     if lanes is not None:
         body = (For(lanes, body, Axis.VECTOR),)
@@ -68,7 +69,7 @@ def blocks(outer: tuple[Var, ...], body: Body, most: int) -> Body:
     return (For(block, (For(inside, copy),), Axis.PARALLEL),)
 
 
-def element(c: Contract, in_lanes: bool) -> Body:
+def element(c: Contract, fma: bool, in_lanes: bool) -> Body:
     """One result: the sum over k, then the epilogue. in_lanes: partial sums in lanes of k."""
     dtype = c.acc.dtype.compute
     total = Local(dtype, "acc")
@@ -79,9 +80,14 @@ def element(c: Contract, in_lanes: bool) -> Body:
         product = Local(dtype)
         step += [Let(product, Apply("mul", (a_value, b_value), dtype)),
                  Set(total, Read(product), "add")]
-    else:
+    elif fma:
         grown = Local(dtype)
         step += [Let(grown, Apply("fma", (a_value, b_value, Read(total)), dtype)),
+                 Set(total, Read(grown))]
+    else:
+        product, grown = Local(dtype), Local(dtype)
+        step += [Let(product, Apply("mul", (a_value, b_value), dtype)),
+                 Let(grown, Apply("add", (Read(product), Read(total)), dtype)),
                  Set(total, Read(grown))]
     k = tuple(v for v in c.k if v.extent != 1)
     sums = add_in_pairs(nest(k, tuple(step), Axis.VECTOR if in_lanes else Axis.SERIAL))

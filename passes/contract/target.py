@@ -39,11 +39,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class TileTarget:
-    """Bytes of a vector register, number of registers, and when what pays."""
+    """Bytes of a vector register, number of registers, and when what pays.
+
+    fma: whether it multiplies and adds in one instruction; else a product and a sum round each.
+    """
 
     vector_bytes: int = 64
     registers: int = 32
     limits: Limits = Limits()
+    fma: bool = True
 
     def lanes(self, dtype: DType) -> int:
         """Elements in a vector."""
