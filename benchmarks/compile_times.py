@@ -75,7 +75,7 @@ def compilations() -> Iterator[Compilation]:
     for size in (1000, 5_000_000):
         table = np.random.default_rng(0).standard_normal(size).astype(np.float32)
         yield Compilation(f"constant of {size}", ((size,),),
-                          lambda x, table=table: x * rlx.constant(table),  # type: ignore[misc]
+                          lambda x, table=table: x * rlx.constant(table),
                           lambda j, table=table: lambda x: x * table)  # type: ignore[misc]
     for size in (1000, 1_000_000):
         yield Compilation(f"sort {size}", ((size,),), rlx.sort, lambda j: j.numpy.sort,
