@@ -17,13 +17,14 @@ from rlx_py.passes.rules import (
     pointwise,
     recognise,
     reduction,
+    spectral,
     windows,
 )
 from rlx_py.passes.rules.rule import Rule
 
 SAFE: tuple[Rule, ...] = (*arithmetic.RULES, *logic.RULES, *movement.RULES, *reduction.RULES,
                           *pointwise.RULES, *windows.RULES)
-BEFORE_DIFFERENTIATION = (*recognise.RULES, *SAFE)
+BEFORE_DIFFERENTIATION = (*recognise.RULES, *spectral.RULES, *SAFE)
 FAST = (*SAFE, *fastmath.RULES)
 NAMES = ("fold", *dict.fromkeys(r.name for r in (*BEFORE_DIFFERENTIATION, *FAST)))
 

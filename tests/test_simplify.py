@@ -23,6 +23,7 @@ from rlx_py.ir.ops import movement as m
 from rlx_py.ir.ops import reduce as r
 from rlx_py.ir.ops.constant import CONSTANT, constant, iota
 from rlx_py.ir.ops.contract import CONTRACT
+from rlx_py.ir.ops.factor import EIGH
 from rlx_py.ir.ops.statistics import VARIANCE
 from rlx_py.ir.ops.windows import FOLD
 from rlx_py.ir.types import bool_, f32, f64, i32, i64
@@ -129,6 +130,7 @@ CASES: dict[str, tuple[Build, int]] = {
                                                                           axes=(1,)))), 2),
     "std_of_variance": (lambda x, y, p, k: e.SQRT(VARIANCE(x, axes=(1,), ddof=1)), 3),
     "sqrt_of_square": (lambda x, y, p, k: e.SQRT(e.MUL(x, x)), 1),
+    "function_of_matrix": (lambda x, y, p, k: _root(EIGH(mm(x, T(x, 1, 0)))), 6),
     "norm_squared": (lambda x, y, p, k: _square(e.SQRT(r.REDUCE_SUM(e.MUL(x, x), axes=(1,)))), 2),
     "disjoint_fold": (lambda x, y, p, k: FOLD(x, shape=(14,), size=(4,), stride=(5,),
                                               dilation=(1,)), 3),
@@ -148,6 +150,11 @@ def _square(x: Node) -> Node:
 
 def _halved(x: Node) -> Node:
     return e.MUL(x, f(x, 0.3))
+
+
+def _root(factors: Node) -> Node:
+    w, v = factors[0], factors[1]
+    return mm(e.MUL(v, m.BROADCAST(e.SQRT(e.ABS(w)), shape=(3, 3), axes=(1,))), v, right=(1,))
 
 
 def _pad_twice(x: Node) -> Node:

@@ -3,7 +3,7 @@
 Formulas: M. Giles, Collected matrix derivative results for forward and reverse mode algorithmic
 differentiation (2008); S. Walter and L. Lehmann (2010) for QR; J. Townsend (2016) for the SVD.
 Where eigenvalues or singular values coincide, single vectors have no derivative: their mutual
-terms 1/(λⱼ − λᵢ) count as 0. That is right for functions of the matrix in which they cancel.
+partials 1/(λⱼ − λᵢ) are infinite, and the chain rule's product says what comes of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx_py.ir.node import OPS, Chain, Node
-from rlx_py.ir.ops.choice import equal, where
+from rlx_py.ir.ops.choice import where
 from rlx_py.ir.ops.creation import eye, tril, triu
 from rlx_py.ir.ops.folding import sum as total
 from rlx_py.ir.ops.products import matmul
@@ -47,7 +47,7 @@ def rows_times(x: Node, factors: Node) -> Node:
     return x * expand_dims(factors, -1)
 
 
-def _diagonal(values: Node) -> Node:
+def diagonal_matrix(values: Node) -> Node:
     """diag(values)."""
     n = values.shape[-1]
     return eye(n, dtype=values.dtype) * expand_dims(values, -1)
@@ -58,12 +58,12 @@ def _halved(x: Node) -> Node:
     return tril(x) - 0.5 * x * _unit(x)
 
 
-def _mirrored(t: Node) -> Node:
+def mirrored(t: Node) -> Node:
     """The symmetric matrix whose lower triangle is that of t."""
     return tril(t) + turned(tril(t, -1))
 
 
-def _folded(s: Node) -> Node:
+def folded(s: Node) -> Node:
     """The adjoint of mirroring: what the upper triangle gets is added to the lower."""
     return tril(s + turned(s)) - s * _unit(s)
 
@@ -102,7 +102,7 @@ def cholesky_vjp(node: Node, ct: Node, chain: Chain) -> Results:
     inner = _halved(matmul(turned(node), tril(ct)))
     left = _triangular(node, inner, transpose=True)
     s = turned(_triangular(node, turned(left), transpose=True))
-    return (_folded(s),)
+    return (folded(s),)
 
 
 def cholesky_jvp(node: Node, tangents: Results, chain: Chain) -> Node | None:
@@ -110,7 +110,7 @@ def cholesky_jvp(node: Node, tangents: Results, chain: Chain) -> Node | None:
     (t,) = tangents
     if t is None:
         return None
-    left = _triangular(node, _mirrored(t))
+    left = _triangular(node, mirrored(t))
     return matmul(node, _halved(turned(_triangular(node, turned(left)))))
 
 
@@ -182,7 +182,7 @@ def qr_vjp(node: Node, ct: Any, chain: Chain) -> Results:
     m = _plus((None if cr is None else matmul(r, turned(triu(cr))),
                None if cq is None else -matmul(turned(cq), q)))
     assert m is not None
-    whole = _plus((cq, matmul(q, _mirrored(m))))
+    whole = _plus((cq, matmul(q, mirrored(m))))
     assert whole is not None
     return (_right_divided_transposed(whole, r),)
 
@@ -203,21 +203,24 @@ def qr_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
 # ---- eigenvalues and singular values ---------------------------------------------------------
 
 
-def _gaps(values: Node) -> Node:
-    """1/(λⱼ − λᵢ) at (i, j), 0 where they coincide."""
+def _over_gaps(x: Node, values: Node, chain: Chain) -> Node:
+    """x[i, j]/(λⱼ − λᵢ), 0 on the diagonal.
+
+    Of cotangents each [i, j] by itself: two that cancel at an infinite partial are not none.
+    """
+    unit = _unit(x) > 0
     gap = expand_dims(values, -2) - expand_dims(values, -1)
-    same = equal(gap, 0)
-    return where(same, 0.0, 1 / where(same, 1.0, gap))
+    return chain(where(unit, 0.0, x), 1 / where(unit, 1.0, gap))
 
 
 def eigh_vjp(node: Node, ct: Any, chain: Chain) -> Results:
-    """S = V (diag(λ̄) + F ∘ Vᵀ V̄) Vᵀ."""
+    """S = V (diag(λ̄) + F ∘ Vᵀ V̄) Vᵀ, F = 1/(λⱼ − λᵢ)."""
     values, v = node[0], node[1]
     cw, cv = ct
-    inner = _plus((None if cw is None else _diagonal(cw),
-                   None if cv is None else _gaps(values) * matmul(turned(v), cv)))
+    inner = _plus((None if cw is None else diagonal_matrix(cw),
+                   None if cv is None else _over_gaps(matmul(turned(v), cv), values, chain)))
     assert inner is not None
-    return (_folded(matmul(matmul(v, inner), turned(v))),)
+    return (folded(matmul(matmul(v, inner), turned(v))),)
 
 
 def eigh_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
@@ -226,17 +229,16 @@ def eigh_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
     if t is None:
         return None
     values, v = node[0], node[1]
-    c = matmul(matmul(turned(v), _mirrored(t)), v)
-    return (diagonal_of(c), matmul(v, _gaps(values) * c))
+    c = matmul(matmul(turned(v), mirrored(t)), v)
+    return (diagonal_of(c), matmul(v, _over_gaps(c, values, chain)))
 
 
-def _inverted(s: Node) -> Node:
-    """1/σ, 0 where it is 0."""
-    zero = equal(s, 0)
-    return where(zero, 0.0, 1 / where(zero, 1.0, s))
+def _over_columns(x: Node, s: Node, chain: Chain) -> Node:
+    """x diag(1/σ)."""
+    return chain(x, broadcast_to(1 / expand_dims(s, -2), x.shape))
 
 
-def _outside(x: Node, u: Node) -> Node:
+def outside(x: Node, u: Node) -> Node:
     """(I − U Uᵀ) x."""
     return x - matmul(u, matmul(turned(u), x))
 
@@ -246,20 +248,21 @@ def svd_vjp(node: Node, ct: Any, chain: Chain) -> Results:
     + U Σ⁻¹ V̄ᵀ (I − VVᵀ) with G = Uᵀ Ū, H = Vᵀ V̄ and F = 1/(σⱼ² − σᵢ²)."""
     u, s, vt = node[0], node[1], node[2]
     cu, cs, cvt = ct
-    gaps, inverse = _gaps(s * s), _inverted(s)
-    inner: list[Node | None] = [None if cs is None else _diagonal(cs)]
+    inner: list[Node | None] = [None if cs is None else diagonal_matrix(cs)]
     outer: list[Node | None] = []
     if cu is not None:
         g = matmul(turned(u), cu)
-        inner.append(columns_times(gaps * (g - turned(g)), s))
+        g = _over_gaps(g, s * s, chain)
+        inner.append(columns_times(g + turned(g), s))
         if u.shape[-2] > u.shape[-1]:
-            outer.append(matmul(columns_times(_outside(cu, u), inverse), vt))
+            outer.append(matmul(_over_columns(outside(cu, u), s, chain), vt))
     if cvt is not None:
         h = matmul(vt, turned(cvt))
-        inner.append(rows_times(gaps * (h - turned(h)), s))
+        h = _over_gaps(h, s * s, chain)
+        inner.append(rows_times(h + turned(h), s))
         if vt.shape[-1] > vt.shape[-2]:
-            rest = turned(_outside(turned(cvt), turned(vt)))
-            outer.append(matmul(u, rows_times(rest, inverse)))
+            rest = _over_columns(outside(turned(cvt), turned(vt)), s, chain)
+            outer.append(matmul(u, turned(rest)))
     whole = _plus(inner)
     assert whole is not None
     return (_plus((matmul(matmul(u, whole), vt), *outer)),)
@@ -273,13 +276,12 @@ def svd_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
         return None
     u, s, vt = node[0], node[1], node[2]
     v = turned(vt)
-    gaps, inverse = _gaps(s * s), _inverted(s)
     tv, tu = matmul(t, v), matmul(turned(t), u)
     p = matmul(turned(u), tv)
-    du = matmul(u, gaps * (columns_times(p, s) + rows_times(turned(p), s)))
-    dv = matmul(v, gaps * (rows_times(p, s) + columns_times(turned(p), s)))
+    du = matmul(u, _over_gaps(columns_times(p, s) + rows_times(turned(p), s), s * s, chain))
+    dv = matmul(v, _over_gaps(rows_times(p, s) + columns_times(turned(p), s), s * s, chain))
     if u.shape[-2] > u.shape[-1]:
-        du = du + columns_times(_outside(tv, u), inverse)
+        du = du + _over_columns(outside(tv, u), s, chain)
     if v.shape[-2] > v.shape[-1]:
-        dv = dv + columns_times(_outside(tu, v), inverse)
+        dv = dv + _over_columns(outside(tu, v), s, chain)
     return (du, diagonal_of(p), turned(dv))

@@ -12,7 +12,8 @@ from typing import Any
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.creation import eye
-from rlx_py.ir.ops.elementwise import ABS, EXP, MUL
+from rlx_py.ir.ops.determinant import DET
+from rlx_py.ir.ops.elementwise import ABS
 from rlx_py.ir.ops.factor import (
     CHOLESKY,
     EIGH,
@@ -102,9 +103,8 @@ def slogdet(a: Any) -> tuple[Node, Node]:
 
 @located
 def det(a: Any) -> Node:
-    """The determinant. Its gradient is det(a) a⁻ᵀ, so NaN where a is singular."""
-    found = SLOGDET(as_node(a))
-    return MUL(found[0], EXP(found[1]))
+    """The determinant, with derivatives at every rank: the gradient is the matrix of cofactors."""
+    return DET(as_node(a))
 
 
 @located

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.node import OPS
+from rlx_py.ir.node import OPS, Node, leaf, project
+from rlx_py.ir.ops.scalar_body import scalar_body
+from rlx_py.ir.types import TensorType, f64
 from samples.sample import Array, Sample, reals, sample
 
 
@@ -39,6 +42,38 @@ def symmetric(*shape: int) -> Array:
     return np.asarray(whole + np.triu(reals(*shape, seed=1), 1))
 
 
+def with_factors(name: str, count: int) -> Callable[..., tuple[Node, ...]]:
+    """The matrix, its factors, then the other inputs."""
+
+    def prepare(a: Node, *rest: Node) -> tuple[Node, ...]:
+        found = OPS[name](a)
+        return (a, *(project(found, i) for i in range(count)), *rest)
+
+    return prepare
+
+
+def weighted_root() -> str:
+    """w·√(x + c), of c for each matrix and w for each value."""
+    x, c, w = (leaf(name, "input", TensorType(f64, ())) for name in "xcw")
+    return scalar_body([x, c, w], OPS["mul"](w, OPS["sqrt"](OPS["add"](x, c))))
+
+
+def function_of_matrix(name: str, case: str, a: Array, order: int) -> Sample:
+    """A sample with directions and parameters."""
+    batch, count = a.shape[:-2], min(a.shape[-2:])
+    factors, k = ("eigh", 2) if name == "spectral" else ("svd", 3)
+    directions = [reals(*a.shape, seed=2 + i) for i in range(order)]
+    constants = np.full((*batch, 1), 2.5), 1 + np.abs(reals(*batch, count, seed=9))
+    return sample(OPS[name], f"{case}_{order}", a, *directions, *constants,
+                  prepare=with_factors(factors, k), body=weighted_root(), order=order)
+
+
+def cofactors(case: str, a: Array, order: int) -> Sample:
+    directions = [reals(*a.shape, seed=2 + i) for i in range(order)]
+    return sample(OPS["cofactors"], f"{case}_{order}", a, *directions,
+                  prepare=with_factors("svd", 3), order=order)
+
+
 TRIANGULAR = [
     op("triangular_solve", f"{lower}_{transpose}_{unit}", sound(2, 4, 4), reals(2, 4, 3, seed=1),
        lower=lower, transpose=transpose, unit=unit)
@@ -54,6 +89,12 @@ SAMPLES = [
     op("solve", "no_columns", sound(3, 3), np.zeros((3, 0))),
     op("slogdet", "one", sound(4, 4)), op("slogdet", "batch", sound(2, 2, 3, 3)),
     op("slogdet", "none", np.zeros((2, 0, 0))),
+    op("det", "one", sound(4, 4)), op("det", "batch", reals(2, 2, 3, 3)),
+    op("det", "none", np.zeros((2, 0, 0))),
+    *(cofactors("batch", spread_out(2, 3, 3), order) for order in range(3)),
+    *(function_of_matrix("spectral", "batch", symmetric(2, 3, 3), order) for order in range(3)),
+    *(function_of_matrix("singular", "square", spread_out(3, 3), order) for order in range(3)),
+    *(function_of_matrix("singular", "tall", spread_out(2, 4, 2), order) for order in range(3)),
     op("qr", "tall", spread_out(6, 3)), op("qr", "batch", sound(2, 3, 3)),
     op("qr", "none", np.zeros((3, 0))),
     op("eigh", "one", symmetric(5, 5)), op("eigh", "batch", symmetric(2, 3, 3)),

@@ -36,6 +36,21 @@ class Case:
     order: int = 1
 
 
+UNIT, ZERO = [1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]  # matrices, row by row
+
+
+def by_eigh(m: Any, x: Any, f: Callable[[Any], Any]) -> Any:
+    """f of a symmetric matrix."""
+    w, v = m.eigh(m.matrix(x))
+    return (v * f(w)) @ v.T
+
+
+def by_svd(m: Any, x: Any, f: Callable[[Any], Any]) -> Any:
+    """f of the singular values of a matrix."""
+    u, s, vt = m.svd(m.matrix(x))
+    return (u * f(s)) @ vt
+
+
 CASES = (
     Case("abs(x)", [0.0], lambda m, x: m.sum(m.abs(x))),
     Case("relu(x)", [0.0], lambda m, x: m.sum(m.relu(x))),
@@ -84,6 +99,13 @@ CASES = (
          lambda m, x: m.sum(m.where(m.array(KEEP), m.matmul(m.array(ROWS), x), 0.0) ** 2), order=2),
     Case("relu(a @ x), a row −∞", [1.0, 1.0],
          lambda m, x: m.sum(m.relu(m.matmul(m.array(np.where(np.isnan(ROWS), -INF, ROWS)), x)))),
+    Case("√A by eigh, its [0, 1]", UNIT, lambda m, x: by_eigh(m, x, m.sqrt)[0, 1]),
+    Case("exp(A) by eigh, its [0, 1]", ZERO, lambda m, x: by_eigh(m, x, m.exp)[0, 1]),
+    Case("(u * s) @ vt by svd, its [0, 1]", UNIT, lambda m, x: by_svd(m, x, lambda s: s)[0, 1]),
+    Case("u @ vt by svd, its [0, 1]", UNIT, lambda m, x: by_svd(m, x, lambda s: 1.0)[0, 1]),
+    Case("eigenvectors by eigh, their [1, 0]", UNIT, lambda m, x: m.eigh(m.matrix(x))[1][1, 0]),
+    Case("det(A)", [1.0, 2.0, 2.0, 4.0], lambda m, x: m.det(m.matrix(x))),
+    Case("det(A), twice", ZERO, lambda m, x: m.det(m.matrix(x)), order=2),
 )
 
 
@@ -92,7 +114,9 @@ def derivative(case: Case) -> rlx.Graph:
     g = rlx.Graph("case")
     x = g.input("x", (len(case.at),), rlx.f64)
     names = SimpleNamespace(**{k: getattr(rlx, k) for k in rlx.__all__}, array=rlx.constant,
-                            max_pool=lambda v: rlx.nn.max_pool1d(v.reshape(1, 1, -1), 2).sum())
+                            max_pool=lambda v: rlx.nn.max_pool1d(v.reshape(1, 1, -1), 2).sum(),
+                            matrix=lambda v: v.reshape(2, 2), eigh=rlx.linalg.eigh,
+                            svd=rlx.linalg.svd, det=rlx.linalg.det)
     g.output("y", case.function(names, x))
     for _ in range(case.order):
         g = rlx.grad(g, of="y", wrt="x")
@@ -123,7 +147,9 @@ def torch_gives(case: Case) -> np.ndarray[Any, Any]:
         std=lambda v: torch.std(v, correction=0), softmax=lambda v: torch.softmax(v, 0),
         logsumexp=lambda v: torch.logsumexp(v, 0),
         max_pool=lambda v: f.max_pool1d(v.reshape(1, 1, -1), 2).sum(),
-        array=torch.tensor, matmul=torch.matmul)
+        array=torch.tensor, matmul=torch.matmul,
+        matrix=lambda v: v.reshape(2, 2), eigh=torch.linalg.eigh, det=torch.linalg.det,
+        svd=lambda a: torch.linalg.svd(a, full_matrices=False))
     x = torch.tensor(case.at, dtype=torch.float64, requires_grad=True)
     value = case.function(names, x)
     for _ in range(case.order):
@@ -146,7 +172,9 @@ def jax_gives(case: Case) -> np.ndarray[Any, Any]:
         std=jnp.std, softmax=n.softmax, logsumexp=special.logsumexp, array=jnp.array,
         matmul=jnp.matmul,
         max_pool=lambda v: jax.lax.reduce_window(
-            v, -jnp.inf, jax.lax.max, (2,), (2,), "VALID").sum())
+            v, -jnp.inf, jax.lax.max, (2,), (2,), "VALID").sum(),
+        matrix=lambda v: v.reshape(2, 2), eigh=jnp.linalg.eigh, det=jnp.linalg.det,
+        svd=lambda a: jnp.linalg.svd(a, full_matrices=False))
     with jax.enable_x64(True):
         derivative = case.function
         for order in range(case.order):
