@@ -215,3 +215,34 @@ def test_the_masked_error_counts_what_is_kept() -> None:
     assert found["y"] == 100  # a sum of 4·10⁵ squares, beyond f16
     with pytest.raises(rlx.ShapeError):
         nn.flow_linear_state(p, y, np.ones(5))
+
+
+@pytest.mark.parametrize("bits", [8, 4, 2])
+@pytest.mark.parametrize("compiled", [False, True], ids=["reference", "compiled"])
+@pytest.mark.parametrize("dtype", [rlx.f32, rlx.f64], ids=str)
+def test_one_rule_for_the_largest_of_each_row(bits: int, compiled: bool, dtype: Any) -> None:
+    """hard_tanh per batch: the slope of the slope at the largest is −dy·sign/max, whether q·(max/q)
+    rounds to max, above it or below it."""
+    q = {8: 127, 4: 7, 2: 1}[bits]
+    rng = np.random.default_rng(bits)
+    x = rng.normal(size=(200, 3)).astype(dtype.numpy)
+    most = np.abs(x).max(1)
+    steps = np.asarray(q, dtype.numpy)
+    scale = most / steps * steps
+    if bits != 2:
+        assert (scale < most).any() and (scale >= most).any()
+    g = rlx.Graph()
+    g.output("s", nn.fake_quantize(g.input("x", x.shape, dtype), bits, 0, "hard_tanh").sum())
+    first = rlx.grad(g, of="s", wrt=["x"])
+    g2 = rlx.Graph()
+    slope = g2.call(first, x=g2.input("x", x.shape, dtype)).grad_x
+    g2.output("slope", slope)
+    g2.output("s", slope.sum())
+    second = rlx.value_and_grad(g2, of="s", wrt=["x"])
+    run: Any = rlx.compile(second, threads=1) if compiled else (
+        lambda **kw: rlx.evaluate(second, kw))
+    found = run(x=x)
+    eps = float(np.finfo(dtype.numpy).eps)
+    np.testing.assert_allclose(found["grad_x"], -np.sign(x) / most[:, None], rtol=8 * eps)
+    assert (found["slope"] >= 0).all()
+    np.testing.assert_allclose(found["slope"], 1 - np.abs(x) / most[:, None], atol=4 * eps)

@@ -6,7 +6,7 @@ u = x/s, with q = 2^(bits−1) − 1 steps on each side:
   identity            1
   clipped_identity    1 where |x| ≤ q·s, else 0
   tanh                1 − tanh²(u)
-  hard_tanh           max(0, 1 − |u|/q)
+  hard_tanh           max(0, 1 − |u|/q), whose own slope at |u| = q is −sign(x)/(q·s)
 
 The scale s is a constant to derivatives, except that of `fake_quantize_lsq`, which is learned.
 """
@@ -124,7 +124,7 @@ def _quantised(x: Node, scale: Node, *, bits: int, axis: int | None, ste: str,
 def _quantised_backward(dy: Node, x: Node, scale: Node, *, bits: int, axis: int | None, ste: str,
                         covered: bool) -> Node:
     """dy times the slope of the estimator. covered: the scale is that of x itself, so no |x| is
-    beyond q·s, though q·(max/q) may round below the maximum."""
+    beyond q·s, though q·(max/q) may round below the maximum, which then stands in its place."""
     s, q, zero = STOP_GRADIENT(spread(scale, x.shape, _channel_axes(axis))), STEPS[bits], fill(x, 0)
     if ste == "identity":
         return dy
@@ -134,7 +134,8 @@ def _quantised_backward(dy: Node, x: Node, scale: Node, *, bits: int, axis: int 
     if ste == "tanh":
         t = TANH(DIV(x, s))
         return dy * (1 - t * t)
-    rest = 1 - DIV(ABS(x), s * q)
+    end = STOP_GRADIENT(MAX(ABS(x), s * q)) if covered else s * q
+    rest = 1 - DIV(ABS(x), end)
     return dy * SELECT(LT(rest, zero), zero, rest)
 
 
