@@ -64,6 +64,11 @@ SAMPLES = [
     *over_axes("any", empty=True), *over_axes("all", empty=True),
     *over_axes("deviation", empty=True), *over_axes("norm", empty=True),
     *over_axes("variance", empty=True, ddof=0),
+    *(op(name, case, x, smooth=case != "far", axes=axes, eps=1e-3)
+      for name in ("inverse_root", "standardised")
+      for case, x, axes in (("rows", reals(3, 19), (1,)), ("columns", reals(18, 3), (0,)),
+                            ("two", reals(2, 3, 5), (0, 2)), ("far", reals(3, 17) * 1e25, (1,)),
+                            ("no_rows", np.zeros((0, 4)), (1,)))),
     op("variance", "ddof", reals(3, 5), axes=(1,), ddof=1),
     op("variance", "all_freedom_lost", reals(3, 2), axes=(1,), ddof=2, smooth=False),
     op("norm", "at_zero", np.zeros((2, 3)), axes=(1,), smooth=False),
