@@ -44,7 +44,6 @@ from rlx_py.ir.node import (
     Node,
 )
 from rlx_py.ir.ops.activation import (
-    gelu,
     leaky_relu,
     relu,
     silu,
@@ -90,6 +89,7 @@ from rlx_py.ir.ops.assembling import (
 from rlx_py.ir.ops.average_pool import (
     avg_pool2d,
 )
+from rlx_py.ir.ops.binary_loss import binary_cross_entropy, binary_cross_entropy_with_logits
 from rlx_py.ir.ops.checkpoints import (
     budget,
     count,
@@ -213,6 +213,7 @@ from rlx_py.ir.ops.functions import (
     tanh,
     xlogy,
 )
+from rlx_py.ir.ops.gelu import gelu
 from rlx_py.ir.ops.indexing import (
     take,
     take_along_axis,
@@ -226,8 +227,6 @@ from rlx_py.ir.ops.lines import (
     trapezoid,
 )
 from rlx_py.ir.ops.loss import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
     cross_entropy,
     mse_loss,
     softmax_cross_entropy,

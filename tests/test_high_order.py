@@ -24,6 +24,14 @@ CASES: dict[str, tuple[dict[str, tuple[int, ...]], Build]] = {
     "conv": ({"x": (2, 2, 4), "w": (3, 2, 2)},
              lambda x, w: rlx.tanh(rlx.nn.conv1d(x, w, stride=2, padding=1))),
     "gelu": ({"x": (3,)}, lambda x: rlx.nn.gelu(x)),
+    "gelu_tanh": ({"x": (3,)}, lambda x: rlx.nn.gelu(x, "tanh")),
+    "mish": ({"x": (3,)}, lambda x: rlx.nn.mish(x)),
+    "tanhshrink": ({"x": (3,)}, lambda x: rlx.nn.tanhshrink(x)),
+    "celu": ({"x": (3,)}, lambda x: rlx.nn.celu(x, 1.5)),
+    "bce": ({"p": (3,)}, lambda p: rlx.nn.binary_cross_entropy(
+        rlx.sigmoid(p), rlx.constant([0.0, 1.0, 0.25]).astype(rlx.f64), reduction="none")),
+    "logits": ({"z": (3,), "y": (3,)}, lambda z, y: rlx.nn.binary_cross_entropy_with_logits(
+        z, y, reduction="none")),
     "softmax": ({"x": (2, 3)}, lambda x: rlx.nn.softmax(x, -1)),
     "scan": ({"x": (3, 2), "w": (2, 2)},
              lambda x, w: rlx.scan(lambda h, a: (rlx.tanh(h @ w + a),) * 2, rlx.zeros_like(x[0]),

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.node import Chain, Node, Op, VJPRule
-from rlx_py.ir.ops.arguments import real, require_floats, require_shape
+from rlx_py.ir.node import Node, Op
+from rlx_py.ir.ops.arguments import real
 from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.ops.compare import GT, LE
 from rlx_py.ir.ops.elementwise import (
@@ -16,6 +16,7 @@ from rlx_py.ir.ops.elementwise import (
     DIV,
     EXP,
     EXPM1,
+    FMA,
     GUARDED_MUL,
     LOG1P,
     MUL,
@@ -24,20 +25,22 @@ from rlx_py.ir.ops.elementwise import (
     TANH,
     fill,
 )
-from rlx_py.ir.ops.families import composite
+from rlx_py.ir.ops.families import closed, composite
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.ops.operand import as_node
 from rlx_py.ir.ops.precision import in_compute_type
 from rlx_py.ir.ops.rows import of_elements
-from rlx_py.ir.ops.special import ERF, LOGISTIC
+from rlx_py.ir.ops.special import LOGISTIC
 from rlx_py.ir.types import TensorType, Type, require_float
 
 
-def activation(name: str, decompose: Callable[..., Node], vjp: VJPRule | None = None,
+def activation(name: str, decompose: Callable[..., Node],
+               partial: Callable[..., Node] | None = None,
                check: Callable[..., None] | None = None) -> Op:
     """A composite from one float tensor to another of its type, computed in the compute type.
 
+    partial(x, **attrs): its slope in closed form, where that of the decomposition cancels.
     check(**attrs) refuses attributes that do not go together.
     """
 
@@ -49,29 +52,11 @@ def activation(name: str, decompose: Callable[..., Node], vjp: VJPRule | None = 
             check(**attrs)
         return x
 
-    return composite(name, infer, in_compute_type(decompose), vjp=vjp, batch=unchanged,
-                     rows=of_elements)
-
-
-def _backward(name: str, slope: Callable[[Node], Node]) -> VJPRule:
-    """The rule of an activation whose slope in closed form does not cancel as that of its
-    decomposition does: dx = dy·slope(x), an op of its own."""
-
-    def infer(dy: TensorType, x: TensorType) -> Type:
-        require_floats(name, dy, x)
-        require_shape("dy", dy, x.shape)
-        return x
-
-    @in_compute_type
-    def decompose(dy: Node, x: Node) -> Node:
-        return MUL(dy, slope(x))
-
-    op = composite(name, infer, decompose, batch=unchanged)
-
-    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
-        return (op(ct, *node.inputs),)
-
-    return vjp
+    if partial is None:
+        return composite(name, infer, in_compute_type(decompose), batch=unchanged,
+                         rows=of_elements)
+    return closed(name, infer, in_compute_type(decompose), (
+        lambda y, x: in_compute_type(partial)(x, **y.attrs),))
 
 
 def _relu(x: Node) -> Node:
@@ -84,37 +69,52 @@ def _leaky_relu(x: Node, *, slope: float) -> Node:
     return SELECT(GT(x, filled(0, x.tensor)), x, x * slope)
 
 
-def _gelu(x: Node) -> Node:
-    """x·Φ(x), Φ the normal distribution function."""
-    return x * 0.5 * (ERF(x * math.sqrt(0.5)) + 1)
-
-
-def _gelu_tanh(x: Node) -> Node:
-    """x/2·(1 + tanh(√(2/π)(x + 0.044715 x³))), Hendrycks and Gimpel 2016."""
-    inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-    return x * 0.5 * (TANH(inner) + 1)
-
-
 def _silu(x: Node) -> Node:
     return MUL(x, LOGISTIC(x))
 
 
 # Above it log(1 + eˣ) rounds to x in every type, and far below it eˣ overflows in none.
 SOFTPLUS_LINEAR = 40.0
+LARGEST = 1e30  # no threshold
 
 
 def _softplus(x: Node, *, beta: float, threshold: float) -> Node:
-    """log(1 + exp(βx))/β; x where βx exceeds the threshold. Without |x|, whose derivatives at 0
-    would be lost."""
+    """log(1 + exp(βx))/β; x where βx exceeds the threshold."""
+    z, rest = _scaled(x, beta)
+    large = GT(z, fill(x, min(threshold, SOFTPLUS_LINEAR)))
+    inner = SELECT(large, fill(x, 0), z)
+    y = LOG1P(EXP(inner))
+    if rest is not None:
+        y = FMA(SELECT(large, fill(x, 0), rest), LOGISTIC(inner), y)
+    return SELECT(large, x, y / beta)
+
+
+def _scaled(x: Node, beta: float) -> tuple[Node, Node | None]:
+    """βx in two parts, the second None if it is 0: rounding alone would cost |βx|/2 ulp of eᵝˣ."""
+    if abs(math.frexp(beta)[0]) == 0.5:  # a power of two
+        return x * beta, None
     z = x * beta
-    limit = filled(min(threshold, SOFTPLUS_LINEAR), x.tensor)
-    large = GT(z, limit)
-    inner = SELECT(large, filled(0, x.tensor), z)
-    return SELECT(large, x, LOG1P(EXP(inner)) / beta)
+    return z, FMA(x, fill(x, beta), NEG(z))
+
+
+def _softplus_slope(x: Node, *, beta: float, threshold: float) -> Node:
+    """σ(βx); 1 where βx exceeds the threshold."""
+    z, rest = _scaled(x, beta)
+    large = GT(z, fill(x, threshold))
+    inner = SELECT(large, fill(x, 0), z)
+    y = LOGISTIC(inner)
+    if rest is not None:
+        low = MUL(SELECT(large, fill(x, 0), rest), LOGISTIC(NEG(inner)))
+        y = FMA(y, low, y)
+    return SELECT(large, fill(x, 1), y)
 
 
 def _logsigmoid(x: Node) -> Node:
     return NEG(_softplus(NEG(x), beta=1.0, threshold=SOFTPLUS_LINEAR))
+
+
+def _logsigmoid_slope(x: Node) -> Node:
+    return LOGISTIC(NEG(x))
 
 
 def _elu(x: Node, *, alpha: float) -> Node:
@@ -126,7 +126,32 @@ def _elu(x: Node, *, alpha: float) -> Node:
 def _celu(x: Node, *, alpha: float) -> Node:
     """α(exp(x/α) − 1) where x ≤ 0: once differentiable at 0."""
     low = LE(x, fill(x, 0))
-    return SELECT(low, EXPM1(SELECT(low, x, fill(x, 0)) / alpha) * alpha, x)
+    return SELECT(low, EXPM1(_over(SELECT(low, x, fill(x, 0)), alpha)[0]) * alpha, x)
+
+
+def _over(x: Node, alpha: float) -> tuple[Node, Node]:
+    """x/α in two parts."""
+    by = fill(x, alpha)
+    q = DIV(x, by)
+    return q, DIV(FMA(NEG(q), by, x), by)
+
+
+def _exp_over(x: Node, alpha: float) -> Node:
+    """exp(x/α), of which x/α rounded alone would cost |x/2α| ulp."""
+    q, rest = _over(x, alpha)
+    y = EXP(q)
+    return FMA(y, rest, y)
+
+
+def _celu_slope(x: Node, *, alpha: float) -> Node:
+    """exp(x/α) where x ≤ 0, else 1."""
+    low = LE(x, fill(x, 0))
+    return SELECT(low, _exp_over(SELECT(low, x, fill(x, 0)), alpha), fill(x, 1))
+
+
+def _celu_curve(x: Node, *, alpha: float) -> Node:
+    low = LE(x, fill(x, 0))
+    return SELECT(low, _exp_over(SELECT(low, x, fill(x, 0)), alpha) / alpha, fill(x, 0))
 
 
 # Klambauer et al. 2017: the fixed point of mean 0 and variance 1.
@@ -161,6 +186,18 @@ def _mish_slope(x: Node) -> Node:
     return SELECT(large, fill(x, 1), slope)
 
 
+def _mish_curve(x: Node) -> Node:
+    """2t′ + x·t″ of t = tanh(log(1 + e)): t′ = 4e(1 + e)/d², t″ = 4e(2 + 2e − 3e² − 2e³)/d³; for
+    x > 0 in w = 1/e, which keeps what e would hide."""
+    up, one = GT(x, fill(x, 0)), fill(x, 1)
+    w = EXP(SELECT(up, NEG(x), x))
+    d = SELECT(up, FMA(w * 2 + 2, w, one), (w + 2) * w + 2)
+    bend = SELECT(up, FMA(FMA(w * 2 + 2, w, fill(x, -3)), w, fill(x, -2)),
+                  FMA(FMA(w * -2 - 3, w, fill(x, 2)), w, fill(x, 2)))
+    share = DIV(DIV(w * 4, d), d)
+    return GUARDED_MUL(share, FMA(x, DIV(bend, d), w * 2 + 2)) * SELECT(up, w, one)
+
+
 def _softsign(x: Node) -> Node:
     return DIV(x, ABS(x) + 1)
 
@@ -170,28 +207,58 @@ def _softsign_slope(x: Node) -> Node:
     return r * r
 
 
+# r/(1 + r) = s·A/B, the tenth convergent, where tanh x = x/(1 + r), r = s/(3 + s/(5 + …)), s = x².
+SHRINK_A = (4583103525, 349188840, 6891885, 42900, 65)
+SHRINK_B = (13749310575, 6547290750, 413513100, 7567560, 45045, 66)
+# Above it the difference itself loses nothing.
+SHRINK_FAR = 1.5
+
+
 def _tanhshrink(x: Node) -> Node:
-    return x - TANH(x)
+    """x·r/(1 + r) near 0, a quotient of sums of positive terms."""
+    far = GT(ABS(x), fill(x, SHRINK_FAR))
+    near = SELECT(far, fill(x, 0), x)
+    s = near * near
+    ratio = DIV(s * _horner(s, SHRINK_A), _horner(s, SHRINK_B))
+    return SELECT(far, x - TANH(x), near * ratio)
+
+
+def _horner(x: Node, coefficients: Sequence[int]) -> Node:
+    """Σ c_k·xᵏ/B(0)."""
+    found = fill(x, coefficients[-1] / SHRINK_B[0])
+    for c in reversed(coefficients[:-1]):
+        found = FMA(found, x, fill(x, c / SHRINK_B[0]))
+    return found
 
 
 def _tanhshrink_slope(x: Node) -> Node:
     return TANH(x) * TANH(x)
 
 
+def _tanhshrink_curve(x: Node) -> Node:
+    """2·tanh x·sech² x, sech² x = 4·σ(2x)·σ(−2x)."""
+    return TANH(x) * LOGISTIC(x * 2) * LOGISTIC(x * -2) * 8
+
+
 RELU = activation("relu", _relu)
 LEAKY_RELU = activation("leaky_relu", _leaky_relu)
-GELU = activation("gelu", _gelu)
-GELU_TANH = activation("gelu_tanh", _gelu_tanh)
 SILU = activation("silu", _silu)
-SOFTPLUS = activation("softplus", _softplus)
-LOGSIGMOID = activation("logsigmoid", _logsigmoid)
+SOFTPLUS = activation("softplus", _softplus, _softplus_slope)
+LOGSIGMOID = activation("logsigmoid", _logsigmoid, _logsigmoid_slope)
 ELU = activation("elu", _elu)
-CELU = activation("celu", _celu)
+CELU_SLOPE = activation("celu_slope", _celu_slope, _celu_curve)
+CELU = activation("celu", _celu, CELU_SLOPE)
 SELU = activation("selu", _selu)
-MISH = activation("mish", _mish, _backward("mish_backward", _mish_slope))
-SOFTSIGN = activation("softsign", _softsign, _backward("softsign_backward", _softsign_slope))
-TANHSHRINK = activation("tanhshrink", _tanhshrink,
-                        _backward("tanhshrink_backward", _tanhshrink_slope))
+MISH_SLOPE = activation("mish_slope", _mish_slope, _mish_curve)
+MISH = activation("mish", _mish, MISH_SLOPE)
+SOFTSIGN = activation("softsign", _softsign, _softsign_slope)
+TANHSHRINK_SLOPE = activation("tanhshrink_slope", _tanhshrink_slope, _tanhshrink_curve)
+TANHSHRINK = activation("tanhshrink", _tanhshrink, TANHSHRINK_SLOPE)
+
+
+def smooth_softplus(x: Node) -> Node:
+    """log(1 + eˣ), linear only where that rounds to x."""
+    return SOFTPLUS(x, beta=1.0, threshold=LARGEST)
 
 
 @located
@@ -204,15 +271,6 @@ def relu(input: Any) -> Node:
 def leaky_relu(input: Any, negative_slope: float = 0.01) -> Node:
     """x where x > 0, else negative_slope·x; the slope at 0 is negative_slope."""
     return LEAKY_RELU(as_node(input), slope=real("negative_slope", negative_slope))
-
-
-@located
-def gelu(input: Any, approximate: str = "none") -> Node:
-    """x·Φ(x) ("none"), or its approximation by "tanh"."""
-    if approximate not in ("none", "tanh"):
-        raise ArgumentError(f"approximate {approximate!r} is neither 'none' nor 'tanh'"
-                           )
-    return (GELU if approximate == "none" else GELU_TANH)(as_node(input))
 
 
 @located

@@ -207,7 +207,7 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
     """a·b + c with one rounding: by f64 for f32; by an error-free product and sum for f64."""
     if a.dtype != np.float64:
         return (a.astype(np.float64) * b + c).astype(a.dtype)
-    product, error = a * b, _product_error(a, b)
+    product, error = a * b, product_error(a, b)
     total = product + c
     part = total - product
     rest = (product - (total - part)) + (c - part)
@@ -215,7 +215,7 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
     return np.where(np.isfinite(exact), exact, total)
 
 
-def _product_error(a: Any, b: Any) -> Any:
+def product_error(a: Any, b: Any) -> Any:
     """a·b − fl(a·b), exactly, where nothing overflows (Dekker's product)."""
     split = 2.0**27 + 1
     a1, b1 = split * a - (split * a - a), split * b - (split * b - b)

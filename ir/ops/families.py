@@ -12,9 +12,20 @@ import numpy as np
 from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Apply, Expr
-from rlx_py.ir.node import OPS, Ask, BatchRule, Chain, Node, Op, make, register
+from rlx_py.ir.node import (
+    OPS,
+    Ask,
+    BatchRule,
+    Chain,
+    JVPRule,
+    Node,
+    Op,
+    VJPRule,
+    make,
+    register,
+)
 from rlx_py.ir.ops.batching import unchanged
-from rlx_py.ir.ops.rows import RowsRule
+from rlx_py.ir.ops.rows import RowsRule, same_axes
 from rlx_py.ir.types import DType, Precision, TensorType, Type
 
 Array = np.ndarray[Any, Any]
@@ -78,15 +89,30 @@ def elementwise(
     ops that only floats have, else to one operation.
     """
 
+    vjp, jvp = (None, None) if partials is None else _rules(partials)
+    return register(Op(
+        name,
+        infer or same_type(name, kinds, result),
+        quiet(eval),
+        vjp,
+        jvp,
+        element=scalar_element,
+        batch=unchanged,
+        differentiable=partials is not None,
+        cost=cost or (POLYNOMIAL if tuple(kinds) == ("float",) else 1),
+    ))
+
+
+def _rules(partials: Sequence[Partial]) -> tuple[VJPRule, JVPRule]:
+    """Both modes of what is differentiated element by element."""
+
     def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
-        assert partials is not None
         return [
             _times(ct, partial(node, *node.inputs), chain) if x.dtype.is_float else None
             for x, partial in zip(node.inputs, partials, strict=True)
         ]
 
     def jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
-        assert partials is not None
         terms = [
             _times(t, partial(node, *node.inputs), chain)
             for t, partial in zip(tangents, partials, strict=True)
@@ -94,17 +120,7 @@ def elementwise(
         ]
         return add_all(terms)
 
-    return register(Op(
-        name,
-        infer or same_type(name, kinds, result),
-        quiet(eval),
-        vjp if partials is not None else None,
-        jvp if partials is not None else None,
-        element=scalar_element,
-        batch=unchanged,
-        differentiable=partials is not None,
-        cost=cost or (POLYNOMIAL if tuple(kinds) == ("float",) else 1),
-    ))
+    return vjp, jvp
 
 
 def scalar_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]:
@@ -172,3 +188,12 @@ def composite(
     """
     return register(Op(name, infer, None, vjp, jvp, decompose=decompose, batch=batch,
                        precision=precision, rows=rows))
+
+
+def closed(name: str, infer: Callable[..., Type], decompose: Callable[..., Any],
+           partials: Sequence[Partial]) -> Op:
+    """An element-wise composite with partials as those of `elementwise`, given in closed form
+    because the derivative of its decomposition cancels or overflows."""
+    vjp, jvp = _rules(partials)
+    return composite(name, infer, decompose, vjp=vjp, jvp=jvp, batch=unchanged,
+                     rows=lambda node: [same_axes(node.rank)] * len(node.inputs))

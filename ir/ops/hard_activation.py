@@ -10,7 +10,7 @@ from rlx_py.ir.node import Node
 from rlx_py.ir.ops.activation import activation
 from rlx_py.ir.ops.arguments import real
 from rlx_py.ir.ops.compare import AND, GE, LE
-from rlx_py.ir.ops.elementwise import SELECT, fill
+from rlx_py.ir.ops.elementwise import DIV, SELECT, fill
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.operand import as_node
 
@@ -31,7 +31,7 @@ def _hardtanh(x: Node, *, low: float, high: float) -> Node:
 
 
 def _hardsigmoid(x: Node) -> Node:
-    return _bounded(x, -3, 3) * (1 / 6) + 0.5
+    return DIV(_bounded(x, -3, 3) + 3, fill(x, 6))
 
 
 def _hardswish(x: Node) -> Node:

@@ -1,4 +1,4 @@
-"""Losses: cross-entropy of logits with class or probability labels, binary ones, squared error."""
+"""Losses: cross-entropy of logits with class or probability labels, squared error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node
 from rlx_py.ir.ops import folding
-from rlx_py.ir.ops.activation import softplus
 from rlx_py.ir.ops.arguments import integer, real, require_floats, require_shape
 from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.ops.compare import EQ
@@ -17,8 +16,6 @@ from rlx_py.ir.ops.constant import iota
 from rlx_py.ir.ops.elementwise import (
     GUARDED_MUL,
     LOG,
-    LOG1P,
-    NEG,
     SELECT,
     SUB,
 )
@@ -305,28 +302,3 @@ def mse_loss(input: Any, target: Any, reduction: str = "mean", weight: Any = Non
     (a, b), dtype = in_one_type("mse_loss", input, target)
     d = SUB(a, b)
     return averaged(d * d, weight, reduction, dtype)
-
-
-@located
-def binary_cross_entropy(input: Any, target: Any, weight: Any = None,
-                         reduction: str = "mean") -> Node:
-    """−(y·log p + (1 − y)·log(1 − p)), with 0·log 0 = 0, of probabilities p and labels y.
-
-    From logits use `binary_cross_entropy_with_logits`, which keeps its accuracy where p rounds to
-    0 or 1. Raises ShapeError, DTypeError (not floats).
-    """
-    (p, y), dtype = in_one_type("binary_cross_entropy", input, target)
-    loss = NEG(GUARDED_MUL(y, LOG(p)) + GUARDED_MUL(1 - y, LOG1P(NEG(p))))
-    return finished(loss, weight, reduction, dtype)
-
-
-@located
-def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None,
-                                     reduction: str = "mean", pos_weight: Any = None) -> Node:
-    """softplus(z) − z·y of logits z and labels y; pos_weight scales the part of label 1."""
-    (z, y), dtype = in_one_type("binary_cross_entropy_with_logits", input, target)
-    if pos_weight is None:
-        loss = softplus(z) - z * y
-    else:
-        loss = (1 - y) * z + ((as_node(pos_weight) - 1) * y + 1) * softplus(-z)
-    return finished(loss, weight, reduction, dtype)

@@ -10,8 +10,9 @@ from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Node
-from rlx_py.ir.ops.activation import softplus
+from rlx_py.ir.ops.activation import smooth_softplus
 from rlx_py.ir.ops.arguments import integer, real, require_shape
+from rlx_py.ir.ops.binary_loss import LOGITS_CROSS_ENTROPY
 from rlx_py.ir.ops.choice import clip
 from rlx_py.ir.ops.compare import EQ, GT
 from rlx_py.ir.ops.distance import pairwise_distance
@@ -20,7 +21,7 @@ from rlx_py.ir.ops.folding import mean
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.loss import finished, hits, in_one_type, require_classes
 from rlx_py.ir.ops.movement import filled, spread
-from rlx_py.ir.ops.operand import as_node, convert, together
+from rlx_py.ir.ops.operand import as_node, convert, operands, together
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_SUM, widened
 from rlx_py.ir.types import require_float
 
@@ -60,19 +61,23 @@ def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0
 def soft_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Node:
     """log(1 + exp(−target·input)) of scores and labels ±1."""
     (x, y), dtype = in_one_type("soft_margin_loss", input, target)
-    return finished(softplus(-(x * y)), None, reduction, dtype)
+    return finished(smooth_softplus(-(x * y)), None, reduction, dtype)
 
 
 @located
 def multilabel_soft_margin_loss(input: Any, target: Any, weight: Any = None,
                                 reduction: str = "mean") -> Node:
     """−(y·log σ(x) + (1 − y)·log σ(−x)), weighted, averaged over the last axis (the classes)."""
-    (x, y), dtype = in_one_type("multilabel_soft_margin_loss", input, target)
+    scores = as_node(input)
+    (x, y), dtype = in_one_type("multilabel_soft_margin_loss", scores, target)
     if not x.rank:
         raise ShapeError(f"{x.type} has no axis of classes")
-    loss = softplus(x) - x * y
+    loss = LOGITS_CROSS_ENTROPY(x, 1 - y, y)
     if weight is not None:
         loss = loss * convert(as_node(weight, x.dtype), x.dtype)
+    if loss.rank != scores.rank or loss.shape[-1:] != scores.shape[-1:]:
+        raise ShapeError(f"labels and weights of {scores.type} have its classes, and no more axes, "
+                         f"not the joint shape {loss.shape}")
     return finished(mean(loss, -1), None, reduction, dtype)
 
 
@@ -117,13 +122,20 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
 
     cos = x1·x2/√((x1² + ε)(x2² + ε)), ε = 1e-12. target has the shape of the other axes.
     """
-    (a, b), dtype = in_one_type("cosine_embedding_loss", input1, input2)
+    first, second = as_node(input1), as_node(input2)
+    if first.shape[-1:] != second.shape[-1:]:
+        raise ShapeError(f"{first.type} and {second.type} differ in the axis of features")
+    (a, b), dtype = in_one_type("cosine_embedding_loss", first, second)
     if not a.rank:
         raise ShapeError(f"{a.type} has no axis of features")
+    labels = as_node(target, dtype)
+    if labels.rank >= a.rank:
+        raise ShapeError(f"target {labels.type} has a label for each vector of {a.type}, so fewer "
+                         "axes")
     axes = (a.rank - 1,)
     u, v = (_unit(n, axes) for n in (a, b))
     cos = REDUCE_SUM(u * v, axes=axes)
-    cos, y = together(cos, convert(as_node(target, cos.dtype), cos.dtype))
+    cos, y = together(cos, convert(labels, cos.dtype))
     zero, one = fill(cos, 0), fill(cos, 1)
     same = SELECT(EQ(y, one), 1 - cos, zero)
     other = SELECT(EQ(y, fill(y, -1)), _hinge(cos - real("margin", margin)), zero)
@@ -161,7 +173,11 @@ def triplet_margin_with_distance_loss(
         distance_function: Callable[[Node, Node], Node] | None = None, margin: float = 1.0,
         swap: bool = False, reduction: str = "mean") -> Node:
     """`triplet_margin_loss` with a distance of one's own (by default `pairwise_distance`)."""
-    (a, b, c), dtype = in_one_type("triplet_margin_loss", anchor, positive, negative)
+    # Of one type but not of one shape: each pair broadcasts by itself, as in PyTorch.
+    given = operands(anchor, positive, negative)
+    dtype = given[0].dtype
+    require_float("triplet_margin_loss", dtype)
+    a, b, c = (convert(n, dtype.compute) for n in given)
     between = pairwise_distance if distance_function is None else distance_function
     if not callable(between):
         raise ArgumentError(f"distance_function is a function of two nodes, not {between!r}")

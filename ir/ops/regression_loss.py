@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import log, pi
 from typing import Any
 
-from rlx_py.ir.errors import ArgumentError
+from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.arguments import not_negative, positive
 from rlx_py.ir.ops.compare import GT, LE, LT
@@ -25,7 +25,8 @@ from rlx_py.ir.ops.elementwise import (
 from rlx_py.ir.ops.folding import sum
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.loss import averaged, each_weight, finished, in_one_type
-from rlx_py.ir.ops.operand import convert
+from rlx_py.ir.ops.operand import as_node, convert, together
+from rlx_py.ir.ops.shaping import expand_dims
 from rlx_py.ir.ops.special import ENTR
 
 
@@ -109,10 +110,20 @@ def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps
                       reduction: str = "mean") -> Node:
     """(log v + (input − target)²/v)/2, v = max(var, eps); full adds log(2π)/2.
 
-    The gradient passes to var below eps too, so that it can leave. var broadcasts.
+    The gradient passes to var below eps too, so that it can leave. input and target broadcast; var,
+    as in PyTorch, is one number, or one for each row of the last axis (that axis left out, or 1),
+    or has their shape, with sizes of 1 where it is shared. Raises ShapeError for any other.
     """
     least = positive("eps", eps)
-    (x, y, v), dtype = in_one_type("gaussian_nll_loss", input, target, var)
+    x, y = together(input, target)
+    v = as_node(var, x.dtype)
+    if v.rank and v.shape == x.shape[:-1]:
+        v = expand_dims(v, -1)
+    elif v.rank and (v.rank != x.rank or any(n not in (1, m) for n, m in zip(
+            v.shape, x.shape, strict=True))):
+        raise ShapeError(f"var {v.type} is neither one for all, one for each row of {x.type}, nor "
+                         "of its shape")
+    (x, y, v), dtype = in_one_type("gaussian_nll_loss", x, y, v)
     v = v + STOP_GRADIENT(MAX(v, fill(v, least)) - v)
     d = x - y
     loss = (LOG(v) + DIV(d * d, v)) * 0.5

@@ -10,7 +10,22 @@ import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, DTypeError
 from rlx_py.ir.node import Node, Op
-from rlx_py.ir.ops.elementwise import DIV, EXP, GUARDED_MUL, LOG, MUL, NEG, SUB, fill
+from rlx_py.ir.ops.elementwise import (
+    ABS,
+    DIV,
+    EXP,
+    FMA,
+    GUARDED_MUL,
+    LOG,
+    MAX,
+    MIN,
+    MUL,
+    NEG,
+    SIGN,
+    SUB,
+    fill,
+    product_error,
+)
 from rlx_py.ir.ops.families import elementwise
 from rlx_py.ir.ops.gamma import digamma, each, lgamma, polygamma
 from rlx_py.ir.types import TensorType, Type
@@ -20,15 +35,66 @@ Array = Any  # NumPy's stubs give Any for most mixed expressions
 # ---- error and logistic functions ------------------------------------------------------------
 
 
-def _gaussian(x: Node, factor: float) -> Node:
-    """factor·exp(−x²)."""
-    return MUL(fill(x, factor), EXP(NEG(MUL(x, x))))
+def _exp_times(factor: Array, x: Array, rest: Array) -> Array:
+    if x.dtype == np.float32:
+        return (factor * np.exp(x.astype(np.float64) + rest)).astype(np.float32)
+    # By halves where the exponential itself is below the normal numbers.
+    half = np.where(x < -700, x / 2, x)
+    return factor * np.exp(half) * np.exp(rest) * np.exp(x - half)
 
 
-ERF = elementwise("erf", each(math.erf),
-                  (lambda y, x: _gaussian(x, 2 / math.sqrt(math.pi)),))
-ERFC = elementwise("erfc", each(math.erfc),
-                   (lambda y, x: _gaussian(x, -2 / math.sqrt(math.pi)),))
+# factor·exp(x + rest) for an x in two parts: rounding it to one costs |x|/2 ulp. For factors of a
+# size within 2^±64, in f64 2^±512.
+EXP_TIMES: Op = elementwise("exp_times", _exp_times, (
+    lambda y, factor, x, rest: EXP_TIMES(fill(x, 1), x, rest),
+    lambda y, factor, x, rest: y, lambda y, factor, x, rest: y))
+
+# Beyond it exp(−x²/2) is 0 in every type, and no square overflows.
+GAUSSIAN_ZERO = 39.5
+
+
+def gaussian_times(factor: Node, x: Node, rate: float = 0.5) -> Node:
+    """factor·exp(−rate·x²), rate a power of two."""
+    inside = MAX(MIN(x, fill(x, GAUSSIAN_ZERO)), fill(x, -GAUSSIAN_ZERO))
+    square, by = MUL(inside, inside), fill(x, -rate)
+    rest = FMA(inside, inside, NEG(square))
+    return EXP_TIMES(factor, MUL(square, by), MUL(rest, by))
+
+
+def _bell(x: Node, factor: float) -> Node:
+    return gaussian_times(fill(x, factor), x, 1.0)
+
+
+ERF = elementwise("erf", each(math.erf), (lambda y, x: _bell(x, 2 / math.sqrt(math.pi)),))
+ERFC = elementwise("erfc", each(math.erfc), (lambda y, x: _bell(x, -2 / math.sqrt(math.pi)),))
+
+SQRT_HALF, SQRT_HALF_REST = 0.7071067811865476, -4.833646656726457e-17
+
+
+def _ndtr(x: float) -> float:
+    """erfc(−x/√2)/2, the argument in two parts: erfc(z + r) = erfc z − 2/√π·exp(−z²)·r."""
+    x = min(max(x, -GAUSSIAN_ZERO), GAUSSIAN_ZERO)  # NaN stays
+    z = -x * SQRT_HALF
+    rest = -product_error(x, SQRT_HALF) - x * SQRT_HALF_REST
+    return float(0.5 * (math.erfc(z) - 2 / math.sqrt(math.pi) * math.exp(-z * z) * rest))
+
+
+def _normal_tail(x: float) -> float:
+    """Φ(−|x|)·exp(x²/2), |x| at most GAUSSIAN_ZERO; beyond 4 by Laplace's continued fraction."""
+    x = min(abs(x), GAUSSIAN_ZERO)
+    if x <= 4:
+        return _ndtr(-x) * math.exp(x * x / 2)
+    rest = x
+    for k in range(60, 0, -1):
+        rest = x + k / rest
+    return 1 / (rest * math.sqrt(2 * math.pi))
+
+
+DENSITY = 1 / math.sqrt(2 * math.pi)  # of the normal distribution at 0
+
+# Φ(−|x|)·exp(x²/2), smooth and, with a Gaussian, either half of the normal distribution.
+NORMAL_TAIL = elementwise("normal_tail", each(_normal_tail), (
+    lambda y, x: MUL(SIGN(x), SUB(MUL(ABS(x), y), fill(x, DENSITY))),))
 
 
 def _erfinv(x: float) -> float:
@@ -48,8 +114,9 @@ ERFINV = elementwise("erfinv", each(_erfinv),
 
 
 def _logistic(x: Array) -> Array:
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1, small) / (1 + small)
+    wide = np.asarray(x, np.float64)  # NumPy's exp of f32 errs by 2.5 ulp
+    small = np.exp(-np.abs(wide))
+    return (np.where(wide >= 0, 1, small) / (1 + small)).astype(x.dtype)
 
 
 def _logistic_slope(y: Node, x: Node) -> Node:

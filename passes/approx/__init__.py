@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx_py.passes.approx.entropy import entr, xlogy
-from rlx_py.passes.approx.error_function import erf, erfc
-from rlx_py.passes.approx.exponential import exp, exp2, expm1, logistic
+from rlx_py.passes.approx.error_function import erf, erfc, normal_tail
+from rlx_py.passes.approx.exponential import exp, exp2, exp_times, expm1, logistic
 from rlx_py.passes.approx.gamma import digamma, lgamma
 from rlx_py.passes.approx.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from rlx_py.passes.approx.inverse_error_function import erfinv
@@ -21,10 +21,10 @@ from rlx_py.passes.approx.trigonometric import cos, sin, tan
 APPROXIMATIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-        exp, exp2, expm1, logistic, log, log2, log10, log1p, pow,
+        exp, exp2, exp_times, expm1, logistic, log, log2, log10, log1p, pow,
         sin, cos, tan, asin, acos, atan, atan2,
         sinh, cosh, tanh, asinh, acosh, atanh,
-        erf, erfc, erfinv, entr, xlogy, lgamma, digamma, polygamma, sinc,
+        erf, erfc, normal_tail, erfinv, entr, xlogy, lgamma, digamma, polygamma, sinc,
         sinc_derivative,
     )
 }  # fmt: skip

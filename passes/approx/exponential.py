@@ -50,6 +50,10 @@ RANGES = {
 }
 
 
+EXTENDED = {"f32": 170.0, "f64": 1400.0}
+"""As far as e^x is the square of a power of two in range: beyond what a factor brings back."""
+
+
 def clamp(s: Scalars[T], x: T, low: float, high: float, dtype: str) -> T:
     """x limited to [low, high]; NaN stays."""
     return s.max(s.const(low, dtype), s.min(s.const(high, dtype), x))
@@ -63,10 +67,12 @@ def round_biased(s: Scalars[T], x: T, factor: float, form: Format, offset: int =
     return s.sub(shifted, magic), s.bitcast(bits, form.dtype)
 
 
-def exp_reduced(s: Scalars[T], x: T, dtype: str) -> tuple[Pair[T], T]:
-    """(r, 2^h), x clamped, with e^x = e^r 2^(2h) and r as high + low."""
+def exp_reduced(s: Scalars[T], x: T, dtype: str, within: float | None = None
+                ) -> tuple[Pair[T], T]:
+    """(r, 2^h), x clamped (to ±within if given), with e^x = e^r 2^(2h) and r as high + low."""
     limits, form = RANGES[dtype], FORMATS[dtype]
-    x = clamp(s, x, limits.lowest, limits.highest, dtype)
+    low, high = (limits.lowest, limits.highest) if within is None else (-within, within)
+    x = clamp(s, x, low, high, dtype)
     h, scale = round_biased(s, x, LOG2_E / 2, form)
     return (
         s.fma(h, s.const(-2 * limits.ln2_high, dtype), x),
@@ -94,6 +100,20 @@ def exp_pair(s: Scalars[T], x: Pair[T], dtype: str) -> tuple[Pair[T], T]:
     one_plus = fast_two_sum(s, s.const(1.0, dtype), r)
     p = s.add(one_plus[0], tail)
     return (p, s.add(s.sub(tail, s.sub(p, one_plus[0])), s.fma(rest, r, one_plus[1]))), scale
+
+
+def exp_times(s: Scalars[T], factor: T, x: T, rest: T, dtype: str) -> T:
+    """factor e^(x + rest), no part of it below the normal range where the result is not; factor is
+    0 or of a size within 2^±64 (f64: 2^±512).
+
+    Measured: 1.6 ulp in f32, 1.5 in f64.
+    """
+    (high, low), scale = exp_reduced(s, x, dtype, EXTENDED[dtype])
+    low = s.add(low, rest)
+    r = s.add(high, low)
+    tail = s.add(high, s.fma(s.mul(r, r), polynomial(s, r, EXP_FINE[dtype], dtype), low))
+    p = s.add(tail, s.const(1.0, dtype))
+    return s.mul(s.mul(s.mul(p, factor), scale), scale)
 
 
 def exp2(s: Scalars[T], x: T, dtype: str) -> T:

@@ -3,7 +3,6 @@
 from rlx_py.ir.ops.activation import (
     celu,
     elu,
-    gelu,
     leaky_relu,
     logsigmoid,
     mish,
@@ -28,6 +27,7 @@ from rlx_py.ir.ops.adaptive_pool import (
 from rlx_py.ir.ops.attending import attention, flash_attention, scaled_dot_product_attention
 from rlx_py.ir.ops.average_pool import avg_pool1d, avg_pool2d, avg_pool3d
 from rlx_py.ir.ops.batch_norm import batch_norm, batch_norm_statistics, batch_norm_with_state
+from rlx_py.ir.ops.binary_loss import binary_cross_entropy, binary_cross_entropy_with_logits
 from rlx_py.ir.ops.channel_norm import channel_norm, group_norm, instance_norm, layer_norm2d
 from rlx_py.ir.ops.conv import (
     conv1d,
@@ -48,6 +48,7 @@ from rlx_py.ir.ops.flow import (
 )
 from rlx_py.ir.ops.gated import glu, prelu, silu_mul, swiglu
 from rlx_py.ir.ops.gated_norm import rms_norm_gated
+from rlx_py.ir.ops.gelu import gelu
 from rlx_py.ir.ops.grid_sample import grid_sample
 from rlx_py.ir.ops.grouped import grouped_gemm_m, grouped_linear_m
 from rlx_py.ir.ops.hard_activation import (
@@ -61,8 +62,6 @@ from rlx_py.ir.ops.hard_activation import (
 )
 from rlx_py.ir.ops.heads import bmm, bmm_nt, bmm_tn, merge_heads, split_heads
 from rlx_py.ir.ops.loss import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
     cross_entropy,
     mse_loss,
     softmax_cross_entropy,

@@ -24,7 +24,8 @@ DOMAINS: dict[str, tuple[float, float]] = {
     "atanh": (-0.9, 0.9), "erf": (-2.5, 2.5), "erfc": (-2.5, 2.5), "erfinv": (-0.9, 0.9),
     "logistic": (-6, 6),
     "lgamma": (0.2, 9), "digamma": (0.3, 9), "entr": (0.1, 4), "silu": (-5, 5), "gelu": (-4, 4),
-    "gelu_tanh": (-4, 4),
+    "gelu_tanh": (-4, 4), "gelu_slope": (-4, 4), "gelu_tanh_slope": (-4, 4),
+    "normal_tail": (0.2, 6), "mish_slope": (-4, 4), "tanhshrink_slope": (-4, 4),
 }
 KINKED = ("abs", "relu")  # smooth away from 0
 STEPS = ("sign", "floor", "ceil", "round", "trunc")
@@ -92,12 +93,25 @@ OTHERS = [
     op("pow", "negative", -between(0.5, 2, 4, 3), np.tile([2.0, 3.0, -1.0], (4, 1)), smooth=False),
     op("atan2", "inside", apart(*WIDE), apart(*WIDE, seed=1)),
     op("atan2", "special", *pairs(SPECIAL, SPECIAL), smooth=False),
+    op("exp_times", "inside", reals(*WIDE), reals(*WIDE, seed=1), reals(*WIDE, seed=2) * 1e-3),
+    op("exp_times", "ends", np.repeat([3.0, -1e-3], 4), np.tile([-700.0, -90.0, 80.0, -INF], 2),
+       np.full(8, 1e-9), smooth=False),
     op("xlogy", "inside", reals(*WIDE), between(0.2, 4, *WIDE)),
     op("xlogy", "special", *pairs(SPECIAL, SPECIAL), smooth=False),
     *unary("leaky_relu", apart(*WIDE), slope=0.2), *unary("leaky_relu", apart(3, 4), slope=-0.5),
     *unary("softplus", between(-5, 5, *WIDE), beta=1.0, threshold=20.0),
     *unary("softplus", between(-5, 5, 3, 4), beta=2.5, threshold=20.0),
     *unary("softplus", between(2, 9, 3, 4), beta=1.0, threshold=1.0),
+    *unary("celu_slope", apart(*WIDE), alpha=1.5),
+    *[op(name, case, p, y) for name in ("binary_cross_entropy", "binary_cross_entropy_slope")
+      for case, p, y in (("inside", between(0.05, 0.95, *WIDE), between(0, 1, *WIDE, seed=1)),
+                         ("empty", np.zeros((0, 3)), np.zeros((0, 3))))],
+    *[op(name, "ends", *pairs([0.0, 1.0, 1e-14, 0.5], [0.0, 1.0, 0.25]), smooth=False)
+      for name in ("binary_cross_entropy", "binary_cross_entropy_slope")],
+    op("logits_cross_entropy", "inside", reals(*WIDE) * 3, between(0, 1, *WIDE, seed=1),
+       between(0, 1, *WIDE, seed=2)),
+    op("logits_cross_entropy", "special", *pairs(SPECIAL, [0.0, 1.0, 0.5]),
+       np.repeat([1.0, 0.0, 0.5], SPECIAL.size), smooth=False),
     *unary("polygamma", between(0.4, 9, *WIDE), n=1), *unary("polygamma", between(1, 6, 3, 4), n=3),
     *unary("sinc_derivative", between(-4, 4, *WIDE), n=0),
     *unary("sinc_derivative", between(-2, 2, 3, 4), n=2),

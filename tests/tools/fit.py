@@ -124,6 +124,12 @@ def lgamma_excess(w: mp.mpf) -> mp.mpf:
     return (mp.loggamma(2 + w) - (1 - mp.euler) * w) / w**2
 
 
+def normal_tail_scaled(t: mp.mpf) -> mp.mpf:
+    """(1 + x/4) exp(x²/2) Φ(-x) at t = (x - 4) / (x + 4)."""
+    x = 4 * (1 + t) / (1 - t)
+    return (1 + x / 4) * mp.exp(x * x / 2) * mp.erfc(x / mp.sqrt(2)) / 2
+
+
 def erfc_scaled(t: mp.mpf, centre: mp.mpf) -> mp.mpf:
     """(1 + 2x) exp(x²) erfc(x) at t = (x - centre) / (x + centre)."""
     x = centre * (1 + t) / (1 - t)
@@ -228,6 +234,11 @@ FITS = (
         "ERFC", lambda t: erfc_scaled(t, mp.mpf(2)), lambda t: 1 / erfc_scaled(t, mp.mpf(2)),
         -ONE, mp.mpf("8.5") / mp.mpf("12.5"), {"f32": 10},
         "(1 + 2x) exp(x²) erfc x = P((x - 2) / (x + 2)), 0 <= x <= 10.5",
+    ),
+    Fit(
+        "NORMAL_TAIL", normal_tail_scaled, lambda t: 1 / normal_tail_scaled(t),
+        -ONE, mp.mpf("35.5") / mp.mpf("43.5"), {"f32": 9},
+        "(1 + x/4) exp(x²/2) Φ(-x) = P((x - 4) / (x + 4)), 0 <= x <= 39.5",
     ),
     Fit(
         "LGAMMA", lgamma_excess, lambda w: w**2 / (mp.loggamma(2 + w)),
