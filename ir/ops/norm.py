@@ -154,7 +154,8 @@ def _standardised_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain)
 
 # x/√(mean x² + eps)
 STANDARDISED = composite("standardised", _infer_standardised, _standardised,
-                         vjp=_standardised_vjp, jvp=_standardised_jvp, batch=over_axes, rows=beside_axes)
+                         vjp=_standardised_vjp, jvp=_standardised_jvp, batch=over_axes,
+                         rows=beside_axes)
 
 
 def centred(x: Node, params: Sequence[Node], *, over: Axes, along: Axes, eps: float, weight: bool,
