@@ -184,7 +184,11 @@ def one_of_all_registers(program: Program, limits: Limits) -> Array:
     native = compile_program(expanded(program, target), threads=2)
     out = np.full(program.outputs[0].shape, np.nan, found[0].dtype)
     native.run(values, {"out": out})
-    assert len({x.tobytes() for x in (*found, out)}) == 1
+    assert len({x.tobytes() for x in found}) == 1
+    if host().fma:
+        assert out.tobytes() == found[0].tobytes()
+    else:  # products and sums round each
+        np.testing.assert_allclose(out, found[0], rtol=0, atol=1e-3)
     return found[0]
 
 
