@@ -30,6 +30,13 @@ class MissingAttribute(ArgumentError, AttributeError):
     """An attribute that there is none of; `hasattr` answers False."""
 
 
+class MissingOutput(MissingAttribute, KeyError):
+    """An output that a result does not have; an AttributeError too, so that `hasattr` answers, and
+    a KeyError, so that `get` does."""
+
+    __str__ = Exception.__str__
+
+
 class NotDifferentiable(RLXError):
     """A derivative was asked of something that has none."""
 

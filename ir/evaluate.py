@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rlx_py.ir.arrays import as_array
 from rlx_py.ir.bind import sized
-from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError, VerifyError
+from rlx_py.ir.errors import ArgumentError, ShapeError, VerifyError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import LEAF, Node, at, leaf, origin, toposort
 from rlx_py.ir.rounding import rounded
@@ -68,24 +69,10 @@ def leaf_values(graph: Graph, inputs: Mapping[str, Any]) -> dict[Node, Array]:
     values = {}
     for name, node in leaves.items():
         if name in inputs:
-            values[node] = as_value(name, inputs[name], node.tensor)
+            values[node] = as_array(name, inputs[name], node.tensor)
         else:
             values[node] = initial(name, graph.states[name].init, node.tensor)
     return values
-
-
-def as_value(name: str, value: Any, type: TensorType) -> Array:
-    """The array a caller gave for a leaf; only Python numbers and lists of them are converted."""
-    array = np.asarray(value)
-    if array.shape != type.shape:
-        raise ShapeError(f"{name!r} takes {type}, not shape {array.shape}")
-    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
-        if array.dtype != type.dtype.numpy:
-            raise DTypeError(f"{name!r} takes {type}, not {array.dtype}")
-        return array
-    if array.dtype.kind not in "biuf" or (array.dtype.kind == "f") > type.dtype.is_float:
-        raise DTypeError(f"{name!r} takes {type}, not {array.dtype}")
-    return array.astype(type.dtype.numpy)
 
 
 def initial(name: str, init: Any, type: TensorType) -> Array:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError, VerifyError
+from rlx_py.ir.named import Named
 from rlx_py.ir.node import (
     LEAF,
     PROJECT,
@@ -42,30 +43,10 @@ class State:
     next: Node | None = None
 
 
-class Results(Mapping[str, Node]):
+class Results(Named[Node]):
     """Named nodes: result.loss or result["grad_w"]."""
 
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self._nodes = dict(nodes)
-
-    def __getitem__(self, name: str) -> Node:
-        if name not in self._nodes:
-            raise ArgumentError(f"no output {name!r}; there are {', '.join(self._nodes)}")
-        return self._nodes[name]
-
-    def __getattr__(self, name: str) -> Node:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return self[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._nodes
-
-    def __iter__(self) -> Any:
-        return iter(self._nodes)
-
-    def __len__(self) -> int:
-        return len(self._nodes)
+    __slots__ = ()
 
 
 class Graph:

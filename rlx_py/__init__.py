@@ -9,8 +9,6 @@ from rlx_py.dynamic import (
 )
 from rlx_py.executable import (
     Executable,
-    Outputs,
-    State,
 )
 from rlx_py.io import (
     load,
@@ -323,6 +321,9 @@ from rlx_py.ir.types import (
 from rlx_py.ir.verify import (
     verify,
 )
+from rlx_py.outputs import (
+    Outputs,
+)
 from rlx_py.passes.autocast import (
     autocast,
 )
@@ -377,6 +378,9 @@ from rlx_py.passes.vjp import (
 )
 from rlx_py.passes.vmap import (
     vmap,
+)
+from rlx_py.state import (
+    State,
 )
 from rlx_py.tape import (
     Parameter,

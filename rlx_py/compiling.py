@@ -8,7 +8,8 @@ from rlx_py.backends.base import Backend
 from rlx_py.backends.llvm.backend import CpuBackend
 from rlx_py.backends.reference import ReferenceBackend
 from rlx_py.dynamic import DynamicExecutable, Specializations
-from rlx_py.executable import Executable, check_threads
+from rlx_py.executable import Executable
+from rlx_py.function import check_threads
 from rlx_py.ir.bind import names_of
 from rlx_py.ir.config import CONFIG
 from rlx_py.ir.dim import names_in
@@ -22,16 +23,17 @@ BACKENDS: dict[str, Backend] = {b.name: b for b in (CpuBackend(), ReferenceBacke
 
 
 def compile(graph: Graph, backend: str = "cpu", *, threads: int | None = None,
-            fast_math: bool = False, cache: bool = True,
+            fast_math: bool = False, cache: bool = True, strict: bool = False,
             specializations: int = SPECIALIZATIONS) -> Executable:
     """The graph as a callable; what comes from `trace` is called as exe(params, *inputs).
 
     backend: "cpu" (native code) or "reference" (NumPy). threads: the most to use (None: all cores).
     fast_math: rewrites that may change the last bits or lose infinities. cache: use the code of an
-    equal graph that is compiled and alive in this process. A graph with sizes by name (`dim`) is
-    compiled at the first call of each set of sizes, and so many `specializations` are kept. Raises
-    ArgumentError for an unknown backend or a size that no input has, VerifyError for a broken
-    graph, BackendError for what the target lacks.
+    equal graph that is compiled and alive in this process. strict: calls convert nothing; else
+    they convert NumPy's default types, lists and numbers within a kind, checked, with a copy. A
+    graph with sizes by name (`dim`) is compiled at the first call of each set of sizes, and so many
+    `specializations` are kept. Raises ArgumentError for an unknown backend or a size that no input
+    has, VerifyError for a broken graph, BackendError for what the target lacks.
     """
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise ArgumentError(f"no backend {backend!r}; there are {list(BACKENDS)}")
@@ -46,15 +48,15 @@ def compile(graph: Graph, backend: str = "cpu", *, threads: int | None = None,
     def static(bound: Graph) -> Executable:
         runner = BACKENDS[backend].compile(bound, threads=threads or CONFIG.threads,
                                            fast_math=fast_math, cache=cache)
-        return Executable(bound, runner, fast_math=fast_math)
+        return Executable(bound, runner, fast_math=fast_math, strict=strict)
 
-    exe = (_dynamic(graph, static, specializations, fast_math) if names_of(graph)
-           else static(graph))
+    exe = (_dynamic(graph, static, specializations, fast_math=fast_math, strict=strict)
+           if names_of(graph) else static(graph))
     return exe if graph.nesting is None else NestedExecutable(exe, graph.nesting)
 
 
-def _dynamic(graph: Graph, static: Callable[[Graph], Executable], most: int,
-             fast_math: bool) -> Executable:
+def _dynamic(graph: Graph, static: Callable[[Graph], Executable], most: int, *,
+             fast_math: bool, strict: bool) -> Executable:
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise ArgumentError(f"specializations must be at least 1, not {most!r}")
     told = frozenset(n for x in graph.leaves.values() for n in names_in(x.shape))
@@ -62,4 +64,5 @@ def _dynamic(graph: Graph, static: Callable[[Graph], Executable], most: int,
     if untold:
         raise ArgumentError(f"no input, param or state of {graph.name!r} has the size {untold[0]}; "
                             f"rlx.bind(graph, {{{untold[0]!r}: …}}) sets it")
-    return DynamicExecutable(graph, Specializations(graph, static, most), fast_math=fast_math)
+    return DynamicExecutable(graph, Specializations(graph, static, most), fast_math=fast_math,
+                             strict=strict)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx_py.backends.base import Cost
-from rlx_py.executable import Executable, Outputs, State
+from rlx_py.executable import Executable
 from rlx_py.ir.bind import bind, bound_value, names_of, solve
 from rlx_py.ir.dim import names_in
 from rlx_py.ir.errors import ArgumentError
@@ -18,8 +18,11 @@ from rlx_py.ir.evaluate import initial, shapes_of
 from rlx_py.ir.forks import watch
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.interface import interface_of
+from rlx_py.ir.nonfinite import NonFinite
 from rlx_py.ir.types import TensorType
+from rlx_py.outputs import Outputs
 from rlx_py.profile import Profile
+from rlx_py.state import State
 
 MOST_SOLVED = 256  # combinations of shapes whose sizes are remembered
 Shape = tuple[int, ...]
@@ -96,9 +99,9 @@ class DynamicExecutable(Executable):
     """
 
     def __init__(self, graph: Graph, specializations: Specializations, *,
-                 fast_math: bool = False) -> None:
+                 fast_math: bool = False, strict: bool = False) -> None:
         # What runs are the specialisations; the base class has what only asks for the graph.
-        self.graph, self.fast_math = graph, fast_math
+        self.graph, self.fast_math, self.strict = graph, fast_math, strict
         self.interface = interface_of(graph)
         self.specializations = specializations
         self._varying = {k: t for k, t in self.interface.leaves.items() if names_in(t.shape)}
@@ -124,11 +127,13 @@ class DynamicExecutable(Executable):
         """State to train with. Raises also ShapeError where a state has a size that no param has;
         bind the graph first."""
         kept = {**self.interface.params, **self.interface.states}
+        if not isinstance(params, Mapping):
+            raise ArgumentError(f"exe.init takes params by name in a dict, not "
+                                f"{params.__class__.__name__}")
         sizes = solve(kept, shapes_of(params))
         bound = {k: bound_value(t, sizes) for k, t in kept.items()}
-        values = self._checked(params, {k: bound[k] for k in self.interface.params}, {})
-        return State({k: v.copy() for k, v in values.items()},
-                     {k: initial(k, s.init, bound[k]) for k, s in self.graph.states.items()})
+        states = {k: initial(k, s.init, bound[k]) for k, s in self.graph.states.items()}
+        return self._init(params, {k: bound[k] for k in self.interface.params}, states)
 
     def step(self, state: State, /, *args: Any, out: Any = None, **inputs: Any) -> Outputs:
         """Run once at the sizes of the inputs and the state, updating the state in place."""
@@ -143,6 +148,10 @@ class DynamicExecutable(Executable):
     def profile(self, /, **arrays: Any) -> Profile:
         """Time per kernel of a call at the sizes of the arrays."""
         return self._fitting(arrays, self.interface.leaves).profile(**arrays)
+
+    def find_nan(self, /, **arrays: Any) -> NonFinite | None:
+        """The first node where a NaN or infinity appears, at the sizes of the arrays."""
+        return self._fitting(arrays, self.interface.leaves).find_nan(**arrays)
 
     def _fitting(self, given: Mapping[str, Any], types: Mapping[str, TensorType],
                  *kept: Mapping[str, Any]) -> Executable:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlx_py.backends.base import Array, Cost
-from rlx_py.executable import Executable, Outputs, State
+from rlx_py.executable import Executable
 from rlx_py.ir.errors import ArgumentError
+from rlx_py.ir.nonfinite import NonFinite
 from rlx_py.ir.tree import Nesting
+from rlx_py.outputs import Outputs
 from rlx_py.profile import Profile
+from rlx_py.state import State
 
 
 class NestedExecutable(Executable):
@@ -22,7 +25,8 @@ class NestedExecutable(Executable):
     def __init__(self, inner: Executable, nesting: Nesting) -> None:
         # What is called is `inner`, by names; the base class has what only asks for the graph.
         self.inner, self.nesting = inner, nesting
-        self.graph, self.interface, self.fast_math = inner.graph, inner.interface, inner.fast_math
+        self.graph, self.interface = inner.graph, inner.interface
+        self.fast_math, self.strict = inner.fast_math, inner.strict
         self._params = nesting.argument_names(nesting.arguments[0][0])
 
     def __call__(self, /, *args: Any, out: Any = None, discard_updates: Any = False,
@@ -68,8 +72,12 @@ class NestedExecutable(Executable):
         return self.inner.cost(**sizes)
 
     def profile(self, /, **arrays: Any) -> Profile:
-        """Time per kernel of a call on arrays by name."""
-        return self.inner.profile(**arrays)
+        """Time per kernel of a call on arrays, nested or by name."""
+        return self.inner.profile(**self._flat(arrays))
+
+    def find_nan(self, /, **arrays: Any) -> NonFinite | None:
+        """The first node where a NaN or infinity appears, on arrays nested or by name."""
+        return self.inner.find_nan(**self._flat(arrays))
 
     def _flat(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Arrays by leaf name."""

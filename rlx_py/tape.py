@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from rlx_py.ir.arrays import as_array
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
-from rlx_py.ir.evaluate import Array, Value, as_value, evaluate_node, evaluate_nodes, toposort_from
+from rlx_py.ir.evaluate import Array, Value, evaluate_node, evaluate_nodes, toposort_from
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import (
     LEAF,
@@ -76,7 +77,7 @@ class Parameter(Node):
 
         Raises ShapeError, DTypeError. Tapes that have read the parameter can't go backward then.
         """
-        self._value = _owned(as_value(self.attrs["name"], value, self.tensor))
+        self._value = _owned(as_array(self.attrs["name"], value, self.tensor))
         self.version += 1
 
     def numpy(self) -> Array:

@@ -138,15 +138,13 @@ REFUSED: list[tuple[dict[str, Any], type[rlx.RLXError], str]] = [
     ({"x": np.ones(12, np.float32)}, rlx.ShapeError, r"f32\[12\]"),
     ({"x": np.ones((3, 4, 1), np.float32)}, rlx.ShapeError, r"f32\[3,4,1\]"),
     ({"x": np.float32(3)}, rlx.ShapeError, r"f32\[\]"),
-    ({"x": 1.0}, rlx.ShapeError, r"f32\[\]"),
-    ({"x": np.ones((3, 4))}, rlx.DTypeError, r"not f64\[3,4\]"),
-    ({"x": np.ones((3, 4), np.float16)}, rlx.DTypeError, "f16"),
-    ({"x": np.ones((3, 4), ">f4")}, rlx.DTypeError, "takes f32"),
+    ({"x": 1.0}, rlx.ShapeError, r"f64\[\]"),
+    ({"x": [[1.0] * 4] * 2}, rlx.ShapeError, r"f64\[2,4\]"),
+    ({"x": np.ones((3, 4), int)}, rlx.DTypeError, r"not i64\[3,4\].*astype\('float32'\)"),
     ({"x": np.ones((3, 4), np.complex64)}, rlx.DTypeError, "complex64"),
     ({"x": np.ones((3, 4), object)}, rlx.DTypeError, "object"),
-    ({"n": np.arange(3)}, rlx.DTypeError, "i64"),
     ({"n": np.ones(3, np.float32)}, rlx.DTypeError, "f32"),
-    ({"n": np.ones(3, np.uint32)}, rlx.DTypeError, "u32"),
+    ({"n": np.full(3, 2**32 - 1, np.uint32)}, rlx.DTypeError, "4294967295 does not fit i32"),
     ({"x": "text"}, rlx.ArgumentError, "str"),
     ({"x": {}}, rlx.ArgumentError, "dict"),
 ]
@@ -197,7 +195,7 @@ def test_out_is_checked_as_inputs_are(affine: rlx.Executable) -> None:
             affine(**arrays, out={"y": wrong})
     with pytest.raises(rlx.ArgumentError, match="no output"):
         affine(**arrays, out={"z": y})
-    with pytest.raises(rlx.ArgumentError, match="shares memory with 'w'"):
+    with pytest.raises(rlx.ArgumentError, match=r"'w' and out\['y'\] share memory"):
         affine(**{**arrays, "w": square[:4]}, out={"y": square[1:4]})
 
 
@@ -207,7 +205,7 @@ def test_outputs_may_not_overlap() -> None:
     g.output("a", x + 1)
     g.output("b", x + 2)
     line = np.zeros(6, np.float32)
-    with pytest.raises(rlx.ArgumentError, match="shares memory"):
+    with pytest.raises(rlx.ArgumentError, match="share memory"):
         rlx.compile(g)(x=np.ones(4, np.float32), out={"a": line[:4], "b": line[2:]})
 
 
@@ -231,7 +229,7 @@ def test_state_given_as_an_input_is_read_before_it_changes(
         found = trained.step(aliased, x=x)
         assert found.loss == want.loss
         np.testing.assert_array_equal(aliased.params["w"], plain.params["w"])
-    with pytest.raises(rlx.ArgumentError, match="shares memory"):
+    with pytest.raises(rlx.ArgumentError, match="share memory"):
         trained.step(plain, x=w, out={"loss": plain.params["w"][:1].reshape(())})
 
 

@@ -17,7 +17,8 @@ from rlx_py.backends.llvm.native import NativeStep
 from rlx_py.backends.llvm.parallel import parallel_for, team_size
 from rlx_py.backends.llvm.program import emit_module
 from rlx_py.backends.llvm.targets import Target, host, machine
-from rlx_py.ir.kernel import Axis, For, Program, children
+from rlx_py.ir.kernel import Axis, For, Port, Program, children
+from rlx_py.ir.types import TensorType
 
 
 def optimized(text: str, target: llvm.TargetMachine) -> llvm.ModuleRef:
@@ -62,11 +63,11 @@ class CompiledProgram:
     def __init__(self, program: Program, code: Code, text: str, parallel_for: int,
                  threads: int) -> None:
         self.program, self.text, self.threads = program, text, threads
-        in_place = {p.buffer for p in program.inputs}
+        own = {p.buffer for p in program.inputs}
         self.step = NativeStep(
             program.name, code.engine.get_function_address("step"),
-            [p.name for p in program.inputs],
-            [(p.name, p.buffer in in_place) for p in (*program.outputs, *program.updates)],
+            dict(map(_typed, program.inputs)), {p.name for p in program.updates if p.buffer in own},
+            [None if p.buffer in own else _typed(p) for p in (*program.outputs, *program.updates)],
             arena_bytes(program, threads), parallel_for, threads, code,
         )
         self.run = self.step.run
@@ -101,6 +102,11 @@ def _digest(held: Mapping[str, Array]) -> bytes:
     for content in held.values():
         found.update(content.reshape(-1).view(np.uint8).data)
     return found.digest()
+
+
+def _typed(port: Port) -> tuple[str, TensorType]:
+    return port.name, TensorType(port.buffer.dtype, port.shape)
+
 
 
 def is_parallel(program: Program) -> bool:

@@ -73,8 +73,9 @@ def open_library(path: str | Path, *, threads: int | None = None
     team = team_size(threads) if found.parallel else 1
     interface = replace(found.interface, defaults=_defaults(file, found, init))
     step = NativeStep(
-        interface.name, run, list(interface.leaves), [(k, False) for k in interface.outputs],
-        found.arena + team * found.scratch, parallel_for(team), team, library)
+        interface.name, run, interface.leaves, interface.changed,
+        list(interface.outputs.items()), found.arena + team * found.scratch, parallel_for(team),
+        team, library)
     return interface, LibraryRunner(found, step)
 
 

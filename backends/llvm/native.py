@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-from weakref import ref
 
 import numpy as np
 
 from rlx_py.backends.llvm.parallel import may_use_threads
-from rlx_py.ir.errors import BackendError
+from rlx_py.backends.llvm.places import Place, Places, picker
+from rlx_py.ir.errors import ArgumentError, BackendError
+from rlx_py.ir.types import TensorType
 
 Array = np.ndarray[Any, Any]
 ALIGN = 64
@@ -19,20 +20,25 @@ ALIGN = 64
 class NativeStep:
     """The entry point of a step at an address, with what its argument struct holds (see layout).
 
-    inputs: names read, in order; written: names of what follows them, each with whether it is an
-    update in place, for which no array is given. `keep` is what the code lives in.
+    inputs: types of what is read, by name, in order; changed: those of them that are written too.
+    written: names and types of what follows, None where that is an input's own array. `keep` is
+    what the code lives in.
     """
 
-    def __init__(self, name: str, address: int, inputs: Sequence[str],
-                 written: Sequence[tuple[str, bool]], arena_bytes: int, parallel_for: int,
-                 threads: int, keep: object) -> None:
+    def __init__(self, name: str, address: int, inputs: Mapping[str, TensorType],
+                 changed: Collection[str], written: Sequence[tuple[str, TensorType] | None],
+                 arena_bytes: int, parallel_for: int, threads: int, keep: object) -> None:
         self.name, self.arena_bytes, self.threads = name, arena_bytes, threads
         self.parallel_for = parallel_for
         self.count = len(inputs) + len(written)
         self.entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
-        self._inputs, self._keep = inputs, keep
-        self._out = [(len(inputs) + n, name) for n, (name, in_place) in enumerate(written)
-                     if not in_place]
+        self._keep = keep
+        out = [(n, *w) for n, w in enumerate(written, len(inputs)) if w is not None]
+        self._names = [*inputs, *(name for _, name, _ in out)]
+        self._inputs, self._out = picker(inputs), picker(self._names[len(inputs):])
+        self.places = Places([
+            *(Place(t, n, k in changed) for n, (k, t) in enumerate(inputs.items())),
+            *(Place(t, n, True) for n, _, t in out)])
         self._free: list[Call] = []
 
     def run(self, arrays: dict[str, Array], out: dict[str, Array]) -> None:
@@ -42,19 +48,7 @@ class NativeStep:
             call = self._free.pop()
         except IndexError:
             call = Call(self)
-        slots = call.slots
-        if not may_use_threads():
-            slots[self.count + 1] = 0
-        seen = call.seen
-        for n, name in enumerate(self._inputs):
-            array = arrays[name]
-            if seen[n]() is not array:
-                # Asking NumPy for an address takes longer than all else here. An array that has a
-                # weak reference can't be resized, so the address stays its own.
-                seen[n] = ref(array)
-                slots[n] = address_of(array)
-        for n, name in self._out:
-            slots[n] = address_of(out[name])
+        self._fill(call, arrays, out)
         status = self.entry(call.address)
         self._free.append(call)
         if status:
@@ -63,13 +57,17 @@ class NativeStep:
     def bind(self, arrays: dict[str, Array], out: dict[str, Array]) -> Call:
         """An argument struct and arena apart from those of `run`. It keeps no array alive."""
         call = Call(self)
+        self._fill(call, arrays, out)
+        return call
+
+    def _fill(self, call: Call, arrays: dict[str, Array], out: dict[str, Array]) -> None:
         if not may_use_threads():
             call.slots[self.count + 1] = 0
-        for n, name in enumerate(self._inputs):
-            call.slots[n] = address_of(arrays[name])
-        for n, name in self._out:
-            call.slots[n] = address_of(out[name])
-        return call
+        # What was checked before may have been changed by another thread since.
+        misfit = self.places.find((*self._inputs(arrays), *self._out(out)), call.frame_address)
+        if misfit >= 0:
+            raise ArgumentError(f"{self.name}: {self._names[misfit]!r} is not the array that the "
+                                f"step was compiled for")
 
 
 class Call:
@@ -83,14 +81,5 @@ class Call:
         self.slots[step.count + 1] = step.parallel_for
         self.slots[step.count + 2] = step.threads
         self.address = ctypes.addressof(self.slots)
-        self.seen: list[Callable[[], Array | None]] = [_nothing] * step.count
-
-
-def address_of(array: Array) -> int:
-    """Where the elements of an array start."""
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-def _nothing() -> None:
-    """A reference to no array."""
+        self.frame = step.places.frame(self.address)
+        self.frame_address = ctypes.addressof(self.frame)
