@@ -63,9 +63,11 @@ class TimedRunner(Runner, Protocol):
 
 
 class Backend(Protocol):
-    """A target that graphs are compiled for."""
+    """A target that graphs are compiled for. exports: whether `Executable.export` writes its
+    code."""
 
     name: str
+    exports: bool
 
     def compile(self, graph: Graph, *, threads: int | None = None, fast_math: bool = False,
                 cache: bool = True) -> Runner:

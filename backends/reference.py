@@ -9,6 +9,7 @@ from rlx_py.backends.base import Array, Cost, KernelTime
 from rlx_py.ir.evaluate import evaluate_all, evaluate_node, leaf_values
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import LEAF, Node
+from rlx_py.ir.types import TupleType, Type
 
 
 class ReferenceRunner:
@@ -36,22 +37,25 @@ class ReferenceRunner:
             start = perf_counter()
             values[node] = evaluate_node(node, [values[i] for i in node.inputs])
             seconds = perf_counter() - start
-            moved = sum(n.tensor.nbytes for n in (node, *node.inputs)
-                        if not isinstance(n.type, tuple))
+            moved = sum(_nbytes(n.type) for n in (node, *node.inputs))
             sources = (node.loc,) if node.loc else ()
             found.append(KernelTime(node.op.name, seconds, sources, 0, moved))
         return tuple(found)
 
     def cost(self) -> Cost:
         """Every node stores its result."""
-        moved = sum(n.tensor.nbytes for n in self.graph.nodes if not isinstance(n.type, tuple))
+        moved = sum(_nbytes(n.type) for n in self.graph.nodes)
         return Cost(0, moved, moved, len(self.graph.nodes))
+
+
+def _nbytes(type: Type) -> int:
+    return sum(map(_nbytes, type.elements)) if isinstance(type, TupleType) else type.nbytes
 
 
 class ReferenceBackend:
     """backend="reference"."""
 
-    name = "reference"
+    name, exports = "reference", False
 
     def compile(self, graph: Graph, *, threads: int | None = None, fast_math: bool = False,
                 cache: bool = True) -> ReferenceRunner:

@@ -25,7 +25,7 @@ from rlx_py.ir.node import (
 )
 from rlx_py.ir.parse import parse_graph
 from rlx_py.ir.query import draw_graph
-from rlx_py.ir.serialize import load_graph, save_graph
+from rlx_py.ir.serialize import graph_of, graph_parts, load_graph, save_graph
 from rlx_py.ir.text import show
 from rlx_py.ir.tree import Nesting
 from rlx_py.ir.types import TensorType, TupleType, as_dtype, as_shape, f32
@@ -191,6 +191,17 @@ class Graph:
         """The graph of a file, every type inferred again. Raises FormatError and OSError."""
         return load_graph(path, Graph)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle holds what a file does, and the nesting of a traced function."""
+        return _unpickled, (*graph_parts(self), self.nesting)
+
+    def __copy__(self) -> Graph:
+        """A graph of its own, over the same leaves and nodes, which never change."""
+        return self.derive(self.outputs)
+
+    def __deepcopy__(self, memo: Any) -> Graph:
+        return self.derive(self.outputs)
+
     def draw(self, path: str | os.PathLike[str]) -> Path:
         """Write the graph as DOT text (.dot), or render it with Graphviz (.svg, .png, .pdf).
 
@@ -251,6 +262,12 @@ class Graph:
             if state.next is not None and name not in bindings:
                 self.next(name, found[state.next])
         return Results({k: found[v] for k, v in sub.outputs.items()})
+
+
+def _unpickled(text: str, tensors: dict[str, Any], nesting: Nesting | None) -> Graph:
+    graph = graph_of(text, tensors, Graph)
+    graph.nesting = nesting
+    return graph
 
 
 def call(sub: Graph, /, **bindings: Any) -> Results:

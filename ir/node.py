@@ -63,6 +63,7 @@ class Op:
     version                                 counts changes of meaning; files name the one they mean
     precision                               under autocast; None: that of what it is made of
     rows(node)                              along which axes its inputs' rows do not meet, for each
+    doubt(*arrays, **attrs) -> str          what values mean nothing to it, though it computes on
     """
 
     name: str
@@ -80,6 +81,7 @@ class Op:
     precision: Precision | None = None
     onto: Callable[..., Sequence[Node | None]] | None = None
     rows: Callable[[Node], Sequence[Mapping[int, int]]] | None = None
+    doubt: Callable[..., str] | None = None
 
     def __repr__(self) -> str:
         return self.name

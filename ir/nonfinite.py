@@ -1,4 +1,4 @@
-"""Where a NaN or infinity first appears."""
+"""Where a NaN or infinity first appears, or a value without meaning."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from rlx_py.ir.bind import sized
+from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.evaluate import evaluate_node, leaf_values, shapes_of
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import LEAF, Location, Node
+from rlx_py.ir.node import LEAF, Location, Node, at
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,24 @@ def find_nonfinite(graph: Graph, inputs: Mapping[str, Any]) -> NonFinite | None:
         if found is not None:
             return found
     return None
+
+
+def check_values(graph: Graph, inputs: Mapping[str, Any]) -> None:
+    """Evaluate node by node, and raise ArgumentError, with the user's line, at the first that is
+    given what it computes on without meaning: a label that is no class, a position outside."""
+    graph = sized(graph, shapes_of(inputs))
+    values: dict[Node, Any] = dict(leaf_values(graph, inputs))
+    for node in graph.nodes:
+        if node.op is LEAF:
+            continue
+        arrays = [values[i] for i in node.inputs]
+        doubt = node.op.doubt(*arrays, **node.attrs) if node.op.doubt else ""
+        if doubt:
+            raise ArgumentError(f"{node.op.name}: {doubt}{at(node.loc)}")
+        try:
+            values[node] = evaluate_node(node, arrays)
+        except ArgumentError as error:
+            raise ArgumentError(f"{node.op.name}: {error}{at(node.loc)}") from None
 
 
 def _first(node: Node, value: Any) -> NonFinite | None:

@@ -129,13 +129,20 @@ def save_graph(path: str | os.PathLike[str], graph: Graph) -> None:
     Raises VerifyError (a graph that breaks its invariants), ArgumentError (an attribute that can't
     be written), OSError.
     """
+    text, tensors = graph_parts(graph)
+    _write(path, tensors, {KEY: text})
+
+
+def graph_parts(graph: Graph) -> tuple[str, dict[str, Array]]:
+    """A graph as JSON and the arrays it names. Raises VerifyError, ArgumentError (an attribute that
+    can't be written, too many nodes)."""
     verify(graph)
     tensors: dict[str, Array] = {}
     text = json.dumps(Writer(graph, tensors).graph(), separators=(",", ":"), allow_nan=False)
     if len(text) > MOST_JSON:
         raise ArgumentError(f"graph {graph.name!r} takes {len(text)} characters, more than a file "
                             "can hold")
-    _write(path, tensors, {KEY: text})
+    return text, tensors
 
 
 class Writer:
@@ -229,9 +236,14 @@ def load_graph(path: str | os.PathLike[str], make: Callable[[str], Graph]) -> Gr
     if KEY not in metadata:
         raise FormatError(f"{name} holds no graph")
     with _named(name):
-        graph = Reader(_json(metadata[KEY]), tensors).graph(make)
-        verify(graph)
-        return graph
+        return graph_of(metadata[KEY], tensors, make)
+
+
+def graph_of(text: str, tensors: dict[str, Array], make: Callable[[str], Graph]) -> Graph:
+    """The graph that `graph_parts` wrote, verified. Raises FormatError."""
+    graph = Reader(_json(text), tensors).graph(make)
+    verify(graph)
+    return graph
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import numpy as np
 from rlx_py.backends.llvm.aot import Kind
 from rlx_py.compiling import BACKENDS
 from rlx_py.coverage import coverage, table
-from rlx_py.executable import Executable
+from rlx_py.executable import Executable, Options
 from rlx_py.ir.bind import bind, names_of
 from rlx_py.ir.config import CONFIG
 from rlx_py.ir.errors import ArgumentError, RLXError
@@ -169,7 +169,8 @@ def _executable(chosen: argparse.Namespace, backend: str = "cpu", threads: int |
     verify(graph)
     runner = BACKENDS[backend].compile(graph, threads=threads or CONFIG.threads,
                                        fast_math=chosen.fast_math)
-    exe = Executable(graph, runner, fast_math=chosen.fast_math)
+    exe = Executable(graph, runner, Options(fast_math=chosen.fast_math,
+                                            exports=BACKENDS[backend].exports))
     return exe, time.perf_counter() - start
 
 

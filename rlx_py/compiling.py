@@ -8,7 +8,7 @@ from rlx_py.backends.base import Backend
 from rlx_py.backends.llvm.backend import CpuBackend
 from rlx_py.backends.reference import ReferenceBackend
 from rlx_py.dynamic import DynamicExecutable, Specializations
-from rlx_py.executable import Executable
+from rlx_py.executable import Executable, Options
 from rlx_py.function import check_threads
 from rlx_py.ir.bind import names_of
 from rlx_py.ir.config import CONFIG
@@ -44,19 +44,20 @@ def compile(graph: Graph, backend: str = "cpu", *, threads: int | None = None,
     if not graph.roots:
         raise ArgumentError(f"graph {graph.name!r} gives nothing; name a result with g.output")
     verify(graph)
+    options = Options(fast_math=fast_math, strict=strict, exports=BACKENDS[backend].exports)
 
     def static(bound: Graph) -> Executable:
         runner = BACKENDS[backend].compile(bound, threads=threads or CONFIG.threads,
                                            fast_math=fast_math, cache=cache)
-        return Executable(bound, runner, fast_math=fast_math, strict=strict)
+        return Executable(bound, runner, options)
 
-    exe = (_dynamic(graph, static, specializations, fast_math=fast_math, strict=strict)
-           if names_of(graph) else static(graph))
+    exe = (_dynamic(graph, static, specializations, options) if names_of(graph)
+           else static(graph))
     return exe if graph.nesting is None else NestedExecutable(exe, graph.nesting)
 
 
-def _dynamic(graph: Graph, static: Callable[[Graph], Executable], most: int, *,
-             fast_math: bool, strict: bool) -> Executable:
+def _dynamic(graph: Graph, static: Callable[[Graph], Executable], most: int,
+             options: Options) -> Executable:
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise ArgumentError(f"specializations must be at least 1, not {most!r}")
     told = frozenset(n for x in graph.leaves.values() for n in names_in(x.shape))
@@ -64,5 +65,4 @@ def _dynamic(graph: Graph, static: Callable[[Graph], Executable], most: int, *,
     if untold:
         raise ArgumentError(f"no input, param or state of {graph.name!r} has the size {untold[0]}; "
                             f"rlx.bind(graph, {{{untold[0]!r}: …}}) sets it")
-    return DynamicExecutable(graph, Specializations(graph, static, most), fast_math=fast_math,
-                             strict=strict)
+    return DynamicExecutable(graph, Specializations(graph, static, most), options)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx_py.backends.base import Cost
-from rlx_py.executable import Executable
+from rlx_py.executable import Executable, Options
 from rlx_py.ir.bind import bind, bound_value, names_of, solve
 from rlx_py.ir.dim import names_in
 from rlx_py.ir.errors import ArgumentError
@@ -98,10 +98,9 @@ class DynamicExecutable(Executable):
     beyond which the least recently used goes.
     """
 
-    def __init__(self, graph: Graph, specializations: Specializations, *,
-                 fast_math: bool = False, strict: bool = False) -> None:
+    def __init__(self, graph: Graph, specializations: Specializations, options: Options) -> None:
         # What runs are the specialisations; the base class has what only asks for the graph.
-        self.graph, self.fast_math, self.strict = graph, fast_math, strict
+        self.graph, self.options, self.strict = graph, options, options.strict
         self.interface = interface_of(graph)
         self.specializations = specializations
         self._varying = {k: t for k, t in self.interface.leaves.items() if names_in(t.shape)}
@@ -152,6 +151,10 @@ class DynamicExecutable(Executable):
     def find_nan(self, /, **arrays: Any) -> NonFinite | None:
         """The first node where a NaN or infinity appears, at the sizes of the arrays."""
         return self._fitting(arrays, self.interface.leaves).find_nan(**arrays)
+
+    def check_inputs(self, /, **arrays: Any) -> None:
+        """Raise ArgumentError for values without meaning, at the sizes of the arrays."""
+        self._fitting(arrays, self.interface.leaves).check_inputs(**arrays)
 
     def _fitting(self, given: Mapping[str, Any], types: Mapping[str, TensorType],
                  *kept: Mapping[str, Any]) -> Executable:

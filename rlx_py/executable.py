@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,28 @@ from rlx_py.ir.bind import bind, names_of
 from rlx_py.ir.errors import ArgumentError, BackendError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.interface import interface_of
-from rlx_py.ir.nonfinite import NonFinite, find_nonfinite
+from rlx_py.ir.nonfinite import NonFinite, check_values, find_nonfinite
 from rlx_py.profile import Profile
 
 
-class Executable(CompiledFunction):
-    """A compiled graph."""
+@dataclass(frozen=True)
+class Options:
+    """What `compile` was told; exports: whether its backend's code can be written to files."""
 
-    def __init__(self, graph: Graph, runner: Runner, *, fast_math: bool = False,
-                 strict: bool = False) -> None:
-        super().__init__(interface_of(graph), runner, strict=strict)
-        self.graph, self.fast_math = graph, fast_math
+    fast_math: bool = False
+    strict: bool = False
+    exports: bool = True
+
+
+DEFAULT = Options()
+
+
+class Executable(CompiledFunction):
+    """A compiled graph, with the options it was compiled with."""
+
+    def __init__(self, graph: Graph, runner: Runner, options: Options = DEFAULT) -> None:
+        super().__init__(interface_of(graph), runner, strict=options.strict)
+        self.graph, self.options = graph, options
 
     def cost(self, /, **sizes: int) -> Cost:
         """What one call takes: flops, bytes moved, arena bytes, number of kernels.
@@ -43,6 +55,13 @@ class Executable(CompiledFunction):
         found = find_nonfinite(self.graph, values)
         self._called.give_back(lent)
         return found
+
+    def check_inputs(self, /, **arrays: Any) -> None:
+        """Evaluate with NumPy, node by node, and raise ArgumentError with the user's line where
+        compiled code would compute on: a label that is no class, a position outside an axis."""
+        values, _, lent = self._own(arrays)
+        check_values(self.graph, values)
+        self._called.give_back(lent)
 
     def profile(self, /, **arrays: Any) -> Profile:
         """Time per kernel of a call on these arrays, with the user's source lines.
@@ -70,15 +89,19 @@ class Executable(CompiledFunction):
         features); cpu: an LLVM CPU name such as "x86-64-v3"; where the machine has no fused
         multiply-add, products and sums round each. lib: write libNAME.so or libNAME.a, which
         linkers find as -lNAME. sizes: those of a dynamic graph, by name. The same graph gives the
-        same bytes. Raises BackendError for a target that LLVM lacks, or where a linker is needed
-        and absent; ArgumentError where a size is missing or unknown.
+        same bytes. Raises BackendError for a target that LLVM lacks, a backend without native
+        code, or where a linker is needed and absent; ArgumentError where a size is missing or
+        unknown.
         """
+        if not self.options.exports:
+            raise BackendError(f"{self.interface.name!r} runs on a backend that has no native code "
+                               f"to export: compile it with backend='cpu'")
         machine = chosen(target, cpu)
         graph = bind(self.graph, sizes or {})
         missing = sorted(names_of(graph))
         if missing:
             raise ArgumentError(f"native code has sizes in numbers: give export "
                                 f"sizes={{{missing[0]!r}: …}}")
-        program = program_for(graph, machine, fast_math=self.fast_math)
+        program = program_for(graph, machine, fast_math=self.options.fast_math)
         return export_program(program, interface_of(graph), path, kind=kind, name=name,
                               target=machine, lib=lib)

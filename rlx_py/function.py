@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from struct import unpack
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -82,6 +82,16 @@ class CompiledFunction:
         self._runner.run(values, found)
         self._stepped.give_back(lent)
         return Outputs(found)
+
+    def __copy__(self) -> Self:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise ArgumentError(f"{self.interface.name!r}: machine code is not pickled; pickle "
+                            f"exe.graph and compile it there, or exe.export and rlx.load")
 
     def cost(self) -> Cost:
         """What one call takes: flops, bytes moved, arena bytes, number of kernels."""

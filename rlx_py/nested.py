@@ -26,7 +26,7 @@ class NestedExecutable(Executable):
         # What is called is `inner`, by names; the base class has what only asks for the graph.
         self.inner, self.nesting = inner, nesting
         self.graph, self.interface = inner.graph, inner.interface
-        self.fast_math, self.strict = inner.fast_math, inner.strict
+        self.options, self.strict = inner.options, inner.strict
         self._params = nesting.argument_names(nesting.arguments[0][0])
 
     def __call__(self, /, *args: Any, out: Any = None, discard_updates: Any = False,
@@ -78,6 +78,10 @@ class NestedExecutable(Executable):
     def find_nan(self, /, **arrays: Any) -> NonFinite | None:
         """The first node where a NaN or infinity appears, on arrays nested or by name."""
         return self.inner.find_nan(**self._flat(arrays))
+
+    def check_inputs(self, /, **arrays: Any) -> None:
+        """Raise ArgumentError for values without meaning among arrays nested or by name."""
+        self.inner.check_inputs(**self._flat(arrays))
 
     def _flat(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Arrays by leaf name."""

@@ -159,3 +159,64 @@ def test_inputs_may_have_the_names_of_parameters() -> None:
     given: Any = {"self": two, "state": two}
     assert (exe.step(exe.init({"w": np.float32(3)}), **given).y == 8).all()
     assert (exe(**given, w=np.float32(4), discard_updates=True).y == 10).all()
+
+
+# ---- what is compiled, and arrays of others -----------------------------------------------------
+
+
+def test_a_function_is_not_compiled() -> None:
+    wrong: Any
+    for wrong in (lambda x: x, None, "graph", rlx.compile(model())):
+        with pytest.raises(rlx.ArgumentError, match=r"takes a graph, not .*rlx\.trace"):
+            rlx.compile(wrong)
+
+
+@each_model
+def test_params_go_by_name_into_init(make: Any) -> None:
+    exe: Any = rlx.compile(step_of(make()))
+    for wrong in (None, [W["w"]], W["w"]):
+        with pytest.raises(rlx.ArgumentError, match="params|takes dict"):
+            exe.init(wrong)
+
+
+def test_arrays_of_other_systems_are_taken() -> None:
+    class Foreign:
+        """What torch and JAX arrays have."""
+
+        def __init__(self, array: Array) -> None:
+            self.array = array
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.array.__dlpack_device__()
+
+    exe = rlx.compile(model())
+    wide = {k: Foreign(v.astype(np.float64)) for k, v in {**W, **BATCH}.items()}
+    assert exe(**wide).loss == 9
+    assert exe(**{k: Foreign(v) for k, v in {**W, **BATCH}.items()}).loss == 9
+
+
+@pytest.mark.parametrize(("changed", "error", "words"), [
+    ({"x": np.ones((3, 4))}, rlx.ShapeError, r"'x' takes f32\[4,3\], not f64\[3,4\]"),
+    ({"y": np.zeros(4, int)}, rlx.DTypeError, r"'y' takes f32\[4\], not i64.*astype\('float32'\)"),
+    ({"y": np.full(4, 1e39)}, rlx.DTypeError, "'y': a finite .* becomes infinite in f32"),
+    ({"y": None}, rlx.ArgumentError, r"'y' takes an array of f32\[4\], not NoneType")])
+def test_mis_shaped_and_mistyped_inputs(changed: dict[str, Any], error: type[rlx.RLXError],
+                                        words: str) -> None:
+    with pytest.raises(error, match=words):
+        rlx.compile(model())(**{**W, **BATCH, **changed})
+
+
+def test_a_state_array_in_fortran_order_says_so() -> None:
+    g = rlx.Graph("matrix")
+    g.output("loss", (g.param("w0", (4, 3)) ** 2).sum())
+    exe = rlx.compile(step_of(g))
+    state = exe.init({"w0": np.ones((4, 3))})
+    state.params["w0"] = np.asfortranarray(state.params["w0"])
+    with pytest.raises(rlx.ArgumentError, match=r"'w0' of the state .*C-contiguous.*\.copy\(\)"):
+        exe.step(state)
+    del state.params["w0"]
+    with pytest.raises(rlx.ArgumentError, match=r"the state has no 'w0'.*exe\.init"):
+        exe.step(state)

@@ -103,7 +103,7 @@ class CpuRunner:
 class CpuBackend:
     """backend="cpu"."""
 
-    name = "cpu"
+    name, exports = "cpu", True
 
     def compile(self, graph: Graph, *, threads: int | None = None, fast_math: bool = False,
                 cache: bool = True) -> CpuRunner:

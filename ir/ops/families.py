@@ -180,6 +180,7 @@ def composite(
     batch: BatchRule | None = None,
     precision: Precision | None = None,
     rows: RowsRule | None = None,
+    doubt: Callable[..., str] | None = None,
 ) -> Op:
     """An op defined by its decomposition.
 
@@ -187,7 +188,7 @@ def composite(
     (itself a composite, so it differentiates again). So is its batching, without a rule for it.
     """
     return register(Op(name, infer, None, vjp, jvp, decompose=decompose, batch=batch,
-                       precision=precision, rows=rows))
+                       precision=precision, rows=rows, doubt=doubt))
 
 
 def closed(name: str, infer: Callable[..., Type], decompose: Callable[..., Any],

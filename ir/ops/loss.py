@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
+import numpy as np
+
 from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.node import Chain, Node
 from rlx_py.ir.ops import folding
@@ -29,6 +31,7 @@ from rlx_py.ir.ops.rows import before_last, same_axes
 from rlx_py.ir.ops.softmax import normalised, row_sum, shifted_exponentials
 from rlx_py.ir.types import DType, TensorType, TupleType, Type, i32, i64, require_float
 
+Array = np.ndarray[Any, Any]
 REDUCTIONS = ("none", "mean", "sum")
 
 # ---- cross-entropy with class labels ---------------------------------------------------------
@@ -121,8 +124,17 @@ def _hard_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
     return SOFTMAX_CROSS_ENTROPY_BACKWARD(ct, *node.inputs, **node.attrs), None
 
 
+def _doubt_labels(logits: Array, labels: Array, *, smoothing: float, ignore: int | None) -> str:
+    """The first label that is no class and not the one to ignore."""
+    classes = logits.shape[-1]
+    wrong = (labels < 0) | (labels >= classes)
+    if ignore is not None:
+        wrong &= labels != ignore
+    return f"label {labels[wrong][0]} is none of the {classes} classes" if wrong.any() else ""
+
+
 SOFTMAX_CROSS_ENTROPY = composite("softmax_cross_entropy", _infer_hard, _hard, vjp=_hard_vjp,
-                                  batch=unchanged, rows=before_last)
+                                  batch=unchanged, rows=before_last, doubt=_doubt_labels)
 
 # ---- cross-entropy with probability labels ---------------------------------------------------
 
