@@ -47,20 +47,22 @@ class Access:
 
 class Accesses:
     """The buffers of a body; `exposed` are those that it reads before it writes to them, in the
-    order of the text."""
+    order of the text, and `lent` those of them that a routine is handed first: it may read them, or
+    take them for memory to work in."""
 
     def __init__(self, body: Sequence[Stmt]) -> None:
         reads: dict[Buffer, None] = {}
         writes: dict[Buffer, None] = {}
-        exposed: dict[Buffer, None] = {}
+        exposed: dict[Buffer, bool] = {}
         for a in _all_accesses(body):
             if a.read:
                 reads[a.buffer] = None
                 if a.buffer not in writes:
-                    exposed[a.buffer] = None
+                    exposed.setdefault(a.buffer, a.write and a.index is None)
             if a.write:
                 writes[a.buffer] = None
         self.reads, self.writes, self.exposed = tuple(reads), tuple(writes), tuple(exposed)
+        self.lent = tuple(b for b, by_routine in exposed.items() if by_routine)
 
 
 def _all_accesses(body: Sequence[Stmt]) -> Iterator[Access]:

@@ -7,6 +7,7 @@ of the program and around its loops to a fixed point; what no kernel can have wr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -40,7 +41,12 @@ class _Liveness:
         self.slices: dict[Buffer, Slice] = {
             b: s for r in program.regions if isinstance(r, Loop) for b, s in r.slices.items()}
         self.bits: dict[Buffer, int] = {}
-        self.reads = [self._roots(a.exposed) for a in self.accesses]
+        kernels = Counter(self._root(b) for a in accesses for b in {*a.reads, *a.writes})
+        kernels.update(self._root(b) for r in program.regions for b in _of_region(r) if b)
+        # What a routine works in, and no other kernel knows, holds nothing between two of its runs.
+        self.reads = [self._roots([b for b in a.exposed
+                                   if b not in a.lent or kernels[self._root(b)] > 1])
+                      for a in self.accesses]
         self.uses = [self._roots(a.reads) for a in self.accesses]
         self.writes = [self._roots(a.writes) for a in self.accesses]
         for region in program.regions:

@@ -215,3 +215,17 @@ def filling(*kernels: Callable[[list[Index]], Index], extents: tuple[int, ...] =
 ], ids=str)
 def test_what_a_kernel_writes_from_end_to_end(body: tuple[Stmt, ...], wanted: bool) -> None:
     assert fills(body, NEW) is wanted
+
+
+def test_memory_that_a_routine_works_in_holds_nothing_from_step_to_step() -> None:
+    g = rlx.Graph("loop")
+    a, xs = g.param("a", (3, 3), "f64"), g.input("xs", (4, 3, 3), "f64")
+
+    def body(c: rlx.Node, x: rlx.Node) -> tuple[rlx.Node, rlx.Node]:
+        return rlx.linalg.inv(c @ c.T + x @ x.T + 2 * np.eye(3)), c.sum()
+
+    last, ys = rlx.scan(body, a, xs)
+    g.output("loss", (last * last).sum() + ys.sum())
+    program = program_for(rlx.grad(g, of="loss"), host())
+    assert program.regions
+    check_plan(program)
