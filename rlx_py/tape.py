@@ -73,7 +73,7 @@ class Parameter(Node):
 
     @value.setter
     def value(self, value: Any) -> None:
-        """Copy the array of its shape and element type, or a list of numbers, and count version up.
+        """Copy an array of its shape, converted as an input of a call is, and count version up.
 
         Raises ShapeError, DTypeError. Tapes that have read the parameter can't go backward then.
         """

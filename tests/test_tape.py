@@ -157,10 +157,12 @@ def test_a_parameter_is_an_array_with_a_version() -> None:
     p.value = p.value - 1
     p.value = [5, 6]
     assert p.version == 2 and repr(p) == "<Parameter 'weight' f64[2], version 2>"
-    for wrong, kind in ((np.zeros(3), rlx.ShapeError), (np.zeros(2, "f4"), rlx.DTypeError)):
+    for wrong, kind in ((np.zeros(3), rlx.ShapeError), (np.zeros(2, int), rlx.DTypeError)):
         with pytest.raises(kind):
             p.value = wrong
     assert p.version == 2
+    p.value = np.array([0.5, 1], np.float32)  # within a kind, as inputs of calls
+    assert p.version == 3 and p.value.dtype == np.float64 and p.value[0] == 0.5
 
 
 @pytest.mark.parametrize(("value", "dtype", "kind"), [
