@@ -32,7 +32,8 @@ def main() -> None:
     assert str(loaded) == text
 
     values = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "w": np.ones(3, np.float32)}
-    results = [rlx.compile(graph)(**values, discard_updates=True).y for graph in (g, parsed, loaded)]
+    results = [rlx.compile(graph)(**values, discard_updates=True).y
+               for graph in (g, parsed, loaded)]
     assert all(r.tobytes() == results[0].tobytes() for r in results)
     print(f"the text and the {size}-byte file give the same bits as the graph")
 

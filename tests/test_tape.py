@@ -406,7 +406,7 @@ def test_each_reached_node_has_its_range() -> None:
 def test_a_composite_without_a_rule_has_one_range_and_what_is_recognised_none() -> None:
     p = rlx.Parameter(np.array([0.5, 0.25, 2.0]))
     with rlx.Tape() as tape:
-        several = rlx.gelu(p)
+        several = rlx.silu(p)
         square = p * p
         total = square.sum()
         root = rlx.sqrt(total)  # the norm of p
