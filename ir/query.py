@@ -25,7 +25,7 @@ COLOURS = {
     "composite": "#d0e0e3", "element-wise": "#d9ead3", "tuple": "#ffffff",
 }
 
-_OUTSIDE = object()  # where every path begins or ends
+_OUTSIDE = -1  # where every path begins or ends
 
 # ---- questions ---------------------------------------------------------------------------------
 
@@ -46,11 +46,14 @@ def stages(graph: Graph) -> list[list[Node]]:
 
 def critical_path(graph: Graph, cost: Callable[[Node], float]) -> list[Node]:
     """The costliest chain of nodes each of which waits for the one before; [] of no nodes."""
-    chains: nx.DiGraph[object] = nx.DiGraph()
+    number = _numbers(graph)
+    chains: nx.DiGraph[int] = nx.DiGraph()
     # A node's cost stands on its edges in; a first node pays on an edge from outside.
-    for n in graph.nodes:
-        chains.add_edges_from((x, n, {"weight": cost(n)}) for x in n.inputs or (_OUTSIDE,))
-    return [n for n in nx.dag_longest_path(chains, weight="weight") if isinstance(n, Node)]
+    for n, i in number.items():
+        before = [number[x] for x in n.inputs] or [_OUTSIDE]
+        chains.add_edges_from((x, i, {"weight": cost(n)}) for x in before)
+    path = nx.dag_longest_path(chains, weight="weight")
+    return [graph.nodes[i] for i in path if i != _OUTSIDE]
 
 
 def post_dominators(graph: Graph) -> dict[Node, Node | None]:
@@ -58,13 +61,19 @@ def post_dominators(graph: Graph) -> dict[Node, Node | None]:
 
     None where there is no such node, as for a root whose value nothing else uses.
     """
-    flow: nx.DiGraph[object] = nx.DiGraph()
+    number = _numbers(graph)
+    flow: nx.DiGraph[int] = nx.DiGraph()
     flow.add_node(_OUTSIDE)
-    flow.add_edges_from((_OUTSIDE, root) for root in graph.roots)
-    flow.add_edges_from((n, x) for n in graph.nodes for x in n.inputs)
+    flow.add_edges_from((_OUTSIDE, number[root]) for root in graph.roots)
+    flow.add_edges_from((i, number[x]) for n, i in number.items() for x in n.inputs)
     found = nx.immediate_dominators(flow, _OUTSIDE)
-    nexts = {n: found[n] for n in graph.nodes if n in found}
-    return {n: d if isinstance(d, Node) else None for n, d in nexts.items()}
+    nexts = {n: found[i] for n, i in number.items() if i in found}
+    return {n: None if i in (None, _OUTSIDE) else graph.nodes[i] for n, i in nexts.items()}
+
+
+def _numbers(graph: Graph) -> dict[Node, int]:
+    """The place of each node, since networkx compares what it is given."""
+    return {n: i for i, n in enumerate(graph.nodes)}
 
 
 def minimum_cut(edges: Iterable[tuple[object, object, int | None]], source: object,

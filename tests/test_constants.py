@@ -55,7 +55,8 @@ def test_masks() -> None:
 def test_code_does_not_grow_with_constants() -> None:
     small, large = (compile_program(program_for(added(values(n), values(n, seed=1)), host()),
                                     cache=False) for n in (10_000, 1_000_000))
-    assert len(large.text) < len(small.text) + 200
+    # The levels of the sum are a loop more or two; the constants would be millions of characters.
+    assert len(large.text) < 10_000 and len(small.text) < 10_000
 
 
 def test_equal_code_of_other_constants_is_apart() -> None:

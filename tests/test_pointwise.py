@@ -208,7 +208,7 @@ def test_arrays_promote() -> None:
     assert (typed(i32) * typed(f64)).dtype is f64
     assert (typed(u8) + typed(i8)).dtype is i32
     assert (typed(bool_) + typed(i8)).dtype is i8
-    assert (np.ones(2) * typed(f32)).dtype is f64
+    assert (np.ones(2) * typed(f32)).dtype is f32
     assert (np.ones((3, 1), np.float32) * typed(f32)).shape == (3, 2)
     assert typed(f32).astype("i64").dtype is i64
     assert (~typed(bool_) & True | typed(bool_) ^ typed(bool_)).dtype is bool_

@@ -71,7 +71,7 @@ def mlp() -> tuple[Graph, dict[str, Any]]:
     ({"w": None}, ArgumentError, "no value for 'w'"),
     ({"q": np.zeros(1)}, ArgumentError, "no input, param or state named 'q'"),
     ({"b": np.zeros(4)}, ShapeError, "'b' takes f64"),
-    ({"b": np.zeros(5, np.float32)}, DTypeError, "'b' takes f64"),
+    ({"b": np.zeros(5, np.int64)}, DTypeError, "'b' takes f64"),
     ({"b": ["a"] * 5}, DTypeError, "'b' takes f64"),
 ])
 def test_wrong_inputs_are_refused_by_name(change: dict[str, Any], error: type[RLXError],
