@@ -59,10 +59,10 @@ def test_samples(shape: tuple[int, ...], dtype: str, name: str) -> None:
 
 def test_choices() -> None:
     ours, theirs = keys(13)
-    logits = np.random.default_rng(0).standard_normal((40, 9))
+    logits = np.random.default_rng(0).standard_normal((40, 9)).astype(np.float32)
     np.testing.assert_array_equal(value(rlx.random.categorical(ours, logits)),
                                   jax.random.categorical(theirs, logits))
-    p = np.linspace(0, 1, 100)
+    p = np.linspace(0, 1, 100, dtype=np.float32)
     np.testing.assert_array_equal(value(rlx.random.bernoulli(ours, p)),
                                   jax.random.bernoulli(theirs, p))
     np.testing.assert_array_equal(value(rlx.random.randint(ours, (50,), -5, 100, rlx.i32)),
