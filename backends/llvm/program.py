@@ -249,17 +249,20 @@ def _apart(program: Program, kernel: Kernel, shared: list[Buffer]) -> tuple[bool
 
     Planned buffers may overlap where one is updated in place of another.
     """
+    def at(x: Buffer) -> int:
+        return program.offsets.get(x, 0)
+
     written = _written(kernel.body)
-
-    def overlap(x: Buffer, y: Buffer) -> bool:
-        if x is y or x.scope is not y.scope or x.scope not in (Scope.ARENA, Scope.TILE):
-            return False
-        a, b = program.offsets.get(x, 0), program.offsets.get(y, 0)
-        return a < b + y.nbytes and b < a + x.nbytes
-
-    stored = [y for y in shared if y in written]
-    return tuple(not any(overlap(x, y) for y in (shared if x in written else stored))
-                 for x in shared)
+    together: set[Buffer] = set()
+    for scope in (Scope.ARENA, Scope.TILE):
+        live: list[tuple[int, Buffer]] = []  # with the bytes' ends
+        for x in sorted((x for x in shared if x.scope is scope), key=at):
+            live = [(end, y) for end, y in live if end > at(x)]
+            for _, y in live:
+                if x in written or y in written:
+                    together.update((x, y))
+            live.append((at(x) + x.nbytes, x))
+    return tuple(x not in together for x in shared)
 
 
 def _written(body: tuple[Stmt, ...]) -> set[Buffer]:
