@@ -236,7 +236,8 @@ class Block:
         node, index, guard = request
         if node.op.element is None:
             raise BackendError(f"{node!r} is neither stored nor computable at an index")
-        return _Frame(request, node.op.element(node, index), guard)
+        steps = node.op.element(node, index) if node.size else _no_element(node)
+        return _Frame(request, steps, guard)
 
     def _known(self, request: Request) -> Value | None:
         for scope in reversed(self.scopes):
@@ -269,6 +270,12 @@ def open_loops(block: Block, vars: tuple[Var, ...], independent: bool = True) ->
 def place(vars: Iterable[Var]) -> Place:
     """The index that a tuple of loop variables is; a loop of one step stands at 0."""
     return tuple(ZERO if v.extent == 1 else as_index(v) for v in vars)
+
+
+def _no_element(node: Node) -> Generator[Any, Any, Expr]:
+    """The element of an empty node, asked for inside loops that never run: no place is read."""
+    yield from ()
+    return zero(node.dtype)
 
 
 def zero(dtype: DType) -> Const:

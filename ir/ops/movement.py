@@ -77,9 +77,6 @@ def reshape_groups(a: Sizes, b: Sizes) -> list[tuple[list[int], list[int]]]:
 
 def _reshape_element(node: Node, index: tuple[Index, ...]) -> Asked:
     source, target = node.inputs[0].shape, node.shape
-    if not node.size:
-        # No element is there; the index still has to stay inside the loop that runs 0 times.
-        return (yield (0, (index[target.index(0)],) * len(source)))
     found = [ZERO] * len(source)
     # Run by run, so that an axis which stays whole keeps its index untouched.
     for left, right in reshape_groups(source, target):
@@ -333,8 +330,6 @@ def _infer_concat(*types: TensorType, axis: int) -> Type:
 
 def _concat_element(node: Node, index: tuple[Index, ...]) -> Asked:
     axis = node.attrs["axis"]
-    if not node.size:
-        return (yield (0, index))
     parts: list[tuple[Expr | None, Expr]] = []
     offset = 0
     for position, x in enumerate(node.inputs):
