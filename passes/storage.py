@@ -139,7 +139,7 @@ class Storage:
 
 def push(node: Node, index: Place) -> tuple[Node, Place] | None:
     """One step down through pure, unguarded movement; None where that is not what it is."""
-    if node.op.element is None or node.op.cost or not node.inputs:
+    if node.op.element is None or node.op.cost or not node.inputs or not node.size:
         return None
     steps = node.op.element(node, index)
     try:

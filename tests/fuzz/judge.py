@@ -2,7 +2,8 @@
 
 The tolerance is measured: the graph is evaluated again with noise of one rounding on the result of
 every operation. Where that changes a NaN, an infinity, an integer or a bool, or moves a float by a
-good part of itself, nothing can be said of the element.
+good part of itself, nothing can be said of the element. What is all rounding may be 0 as well, by
+which a quotient is infinite: it is in the first evaluation, whose noise is larger.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rlx_py.ir.evaluate import evaluate_all, evaluate_node, leaf_values
 from rlx_py.ir.node import toposort
 
 Array = np.ndarray[Any, Any]
-RUNS = 3
+RUNS = 4
 TINY = {"float64": 1e-300, "float32": 1e-36, "float16": 6e-5, "bfloat16": 1e-36}
 LARGEST = {"float64": 1.7e308, "float32": 3.4e38, "float16": 65504.0, "bfloat16": 3.38e38}
 # These move or choose elements, and round nothing.
@@ -29,7 +30,7 @@ EXACT = {"neg", "abs", "reshape", "transpose", "broadcast", "slice", "pad", "con
          "project", "leaf", "scatter_set", "scatter_max", "scatter_min", "sort", "cast", "size",
          "barrier", "random_bits", "bitcast"}
 # These hold many roundings, of which noise on the result alone would show one.
-MANY = {"scan", "cond", "checkpoint", "contract", "cumprod", "cumsum"}
+MANY = {"scan", "cond", "checkpoint", "contract", "cumprod", "cumsum", "reduce_sum", "reduce_prod"}
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,10 @@ class Judge:
         roots = [*parts.outputs.values(), *nexts, *parts.updates.values()]
         leaves = leaf_values(parts, feed)
         rng = np.random.default_rng(seed)
-        runs = [[wide(a) for a in _with_noise(roots, leaves, rng)] for _ in range(RUNS)]
-        self.wanted = {name: _wanted(value, [run[i] for run in runs])
-                       for i, (name, value) in enumerate(zip(names, values, strict=True))}
+        plain = _evaluated(roots, leaves)
+        runs = [_evaluated(roots, leaves, rng, plain if i == 0 else None) for i in range(RUNS)]
+        self.wanted = {name: _wanted(value, [wide(run[root]) for run in runs])
+                       for name, value, root in zip(names, values, roots, strict=True)}
 
     def fault(self, kind: str, found: Mapping[str, Any], factor: float = 1.0) -> str | None:
         """The first difference of results of a kind that rounding does not explain."""
@@ -81,27 +83,48 @@ def wide(array: Any) -> Array:
     return np.asarray(array).astype(np.float64)
 
 
-def _with_noise(roots: list[Any], leaves: Mapping[Any, Any], rng: np.random.Generator) -> list[Any]:
+def _evaluated(roots: list[Any], leaves: Mapping[Any, Any],
+               noise: np.random.Generator | None = None,
+               plain: Mapping[Any, Any] | None = None) -> dict[Any, Any]:
+    """The value of every node, with noise on what rounds; where plain values are given, more, and
+    0 for what is lost in it."""
     done: dict[Any, Any] = dict(leaves)
+    size = 1.2 if plain is None else 8.0
     for node in toposort(roots):
         if node in done:
             continue
         arrays = [done[i] for i in node.inputs]
-        if node.op.name in MANY:
-            arrays = [_shaken(a, rng) for a in arrays]
+        if noise is not None and node.op.name in MANY:
+            arrays = [_shaken(a, noise, size) for a in arrays]
         result = evaluate_node(node, arrays)
-        done[node] = result if node.op.name in EXACT else _shaken(result, rng)
-    return [done[r] for r in roots]
+        if noise is not None and node.op.name not in EXACT:
+            result = _shaken(result, noise, size)
+            if plain is not None:
+                result = _without_lost(result, plain[node])
+        done[node] = result
+    return done
 
 
-def _shaken(value: Any, rng: np.random.Generator) -> Any:
+def _without_lost(value: Any, plain: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(_shaken(v, rng) for v in value)
+        return tuple(_without_lost(v, p) for v, p in zip(value, plain, strict=True))
+    array = np.asarray(value)
+    if rounding(array.dtype) is None:
+        return array
+    with np.errstate(all="ignore"):
+        moved = np.abs(wide(array) - wide(plain))
+        lost = np.isfinite(moved) & (moved > 0.5 * np.abs(wide(plain)))
+    return np.where(lost, np.zeros((), array.dtype), array)
+
+
+def _shaken(value: Any, rng: np.random.Generator, size: float) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_shaken(v, rng, size) for v in value)
     array = np.asarray(value)
     eps = rounding(array.dtype)
     if eps is None or not array.size:
         return array
-    noise = 1 + eps * rng.uniform(-1.2, 1.2, array.shape)
+    noise = 1 + eps * rng.uniform(-size, size, array.shape)
     with np.errstate(all="ignore"):
         return np.asarray(array.astype(np.float64) * noise).astype(array.dtype)
 
@@ -110,12 +133,15 @@ def _wanted(value: Array, runs: list[Array]) -> Wanted:
     exact, eps = wide(value), rounding(value.dtype)
     moved, sure = np.zeros(exact.shape), np.ones(exact.shape, bool)
     with np.errstate(all="ignore"):
-        for run in runs:
+        for i, run in enumerate(runs):
             sure &= (np.isnan(run) == np.isnan(exact)) & (np.isinf(run) == np.isinf(exact))
             gap = np.abs(run - exact)
-            moved = np.maximum(moved, np.where(np.isfinite(gap), gap, 0))
+            if eps is None:
+                sure &= gap == 0
+            elif i:
+                moved = np.maximum(moved, np.where(np.isfinite(gap), gap, 0))
     if eps is None:
-        return Wanted(value, np.zeros(exact.shape), sure & (moved == 0))
+        return Wanted(value, moved, sure)
     size = np.where(np.isfinite(exact), np.abs(exact), 0)
     # An element's own noise may be small by chance: that of its neighbours counts too.
     tolerance = (TINY[value.dtype.name] + 100 * moved + 20 * np.max(moved, initial=0)
