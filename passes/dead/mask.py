@@ -95,7 +95,7 @@ def common(a: Masks, b: Masks) -> Masks:
 
 def _either(p: Mask, q: Mask) -> Masks:
     for less, more in ((p, q), (q, p)):
-        if more.node.op is ANY and alike(more.node.inputs[0], less.node):
+        if _is_any_of(more, less):
             return (more,)  # x ∨ any(x)
     axes = tuple(sorted({*p.axes, *q.axes}))
     if p.axes == q.axes and p.node.op is CONSTANT and q.node.op is CONSTANT:
@@ -103,6 +103,14 @@ def _either(p: Mask, q: Mask) -> Masks:
         return masked(constant(values[0] | values[1]), axes)
     sizes = {a: n for m in (p, q) for a, n in zip(m.axes, m.node.shape, strict=True)}
     return masked(OR(*(_along(m, axes, sizes) for m in (p, q))), axes)
+
+
+def _is_any_of(more: Mask, less: Mask) -> bool:
+    """Whether a mask is ANY of another over some of its axes, and lies along all others of them."""
+    if more.node.op is not ANY or not alike(more.node.inputs[0], less.node):
+        return False
+    gone = more.node.attrs["axes"]
+    return more.axes == tuple(a for i, a in enumerate(less.axes) if i not in gone)
 
 
 def _along(mask: Mask, axes: Axes, sizes: Mapping[int, int]) -> Node:
