@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from rlx_py.ir.node import LEAF, Chain, Cotangent, Node, leaf, toposort
 from rlx_py.passes.activity import dependents
@@ -44,7 +44,7 @@ def masks_here(chain: Chain, ct: Cotangent) -> list[Masks]:
     return [masks.get(k, ()) for k, c in enumerate(ct) if c is not None]
 
 
-def rests_on(node: Node, known: Mapping[Node, Node]) -> bool:
+def rests_on(node: Node, known: Container[Node]) -> bool:
     """Whether a node needs no leaves but known ones."""
     return all(n.op is not LEAF or n in known for n in toposort([node]))
 
@@ -59,16 +59,22 @@ def body_masks(outputs: Sequence[Node], floats: Sequence[Node],
 
 
 def loop_masks(outputs: Sequence[Node], carries: Sequence[Node], floats: Sequence[Node],
-               roots: Mapping[int, Masks]) -> tuple[dict[int, Masks], dict[Node, Masks]]:
+               fixed: Container[Node], roots: Mapping[int, Masks]
+               ) -> tuple[dict[int, Masks], dict[Node, Masks]]:
     """The masks of a body's results that hold at every step, given those of the whole loop's; and
-    with them those of the leaves."""
+    with them those of the leaves.
+
+    fixed: the leaves that are the same at each step. What others say of a carry's cotangent they
+    say one step late: it comes from the step behind.
+    """
     current = dict(roots)
     while True:
         found = body_masks(outputs, floats, current)
         after = dict(current)
         for k, x in enumerate(carries):
             if x in found:
-                after[k] = common(current[k], found[x]) if k in current else found[x]
+                same = tuple(m for m in found[x] if rests_on(m.node, fixed))
+                after[k] = common(current[k], same) if k in current else same
         if all(k in current and len(current[k]) == len(m) for k, m in after.items()):
             return after, found
         current = after

@@ -158,7 +158,8 @@ def _masks_of_steps(d: Derivative, masks: Handed, here: Mapping[int, Masks]
     n = d.loop.carries
     roots = {k: masks.enter(m if k < n else of_one_step(m, d.outputs[k].rank + 1))
              for k, m in here.items() if k < len(d.outputs)}
-    return loop_masks(d.outputs, d.carries, d.floats, roots)
+    fixed = {*d.consts, *masks.outside}
+    return loop_masks(d.outputs, d.carries, d.floats, fixed, roots)
 
 
 def _masks(node: Node, here: Mapping[int, Masks]) -> Sequence[Masks]:
