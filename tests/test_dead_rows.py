@@ -428,6 +428,44 @@ def test_steps_that_a_mask_skips() -> None:
         _close(found[f"grad_{k}"], plain[f"grad_{k}"], k)
 
 
+def _modes_agree(g: Graph, feed: dict[str, Array]) -> None:
+    """On finite numbers nothing that is alive is taken for dead."""
+    wrt = [k for k, n in g.inputs.items() if n.dtype.is_float]
+    found, plain = (evaluate(grad(g, "loss", wrt, singular=mode), feed)
+                    for mode in ("zero", "ieee"))
+    for k, want in plain.items():
+        _close(found[k], want, k)
+
+
+def test_a_mask_beside_itself_the_other_way_round() -> None:
+    """What m leaves out is none that any of a column of m needs, lying along the other axis."""
+    g = rlx.Graph()
+    x, v, w = (g.input(k, (3, 3), f64) for k in "xvw")
+    m = g.input("m", (3, 3), rlx.bool_)
+    h = rlx.tanh(x @ v)
+    g.output("loss", rlx.where(m, h, 0.0).sum() + (rlx.where(m, h.T @ w, 0.0) ** 2).sum())
+    rng = np.random.default_rng(8)
+    keep = np.zeros((3, 3), np.bool_)
+    keep[0, 1] = keep[2, 0] = True
+    _modes_agree(g, {"m": keep, **{k: rng.normal(size=(3, 3)) for k in "xvw"}})
+
+
+def test_a_mask_of_one_step_is_not_that_of_the_step_before() -> None:
+    g = rlx.Graph()
+    s, c, w = g.input("s", (3, 2), f64), g.input("c", (4, 3, 2), f64), g.input("w", (2, 2), f64)
+
+    def step(state: Node, given: tuple[Node, Node]) -> tuple[Node, Node]:
+        now, keep = given
+        h = rlx.where(keep[:, None], state, 0.0)
+        return (h + now) @ w, h * h
+
+    _, ys = rlx.scan(step, s, (c, g.input("keep", (4, 3), rlx.bool_)))
+    g.output("loss", ys.sum())
+    rng = np.random.default_rng(9)
+    _modes_agree(g, {"keep": rng.random((4, 3)) < 0.5, "s": rng.normal(size=(3, 2)),
+                     "c": rng.normal(size=(4, 3, 2)), "w": rng.normal(size=(2, 2))})
+
+
 def test_every_element_of_a_batch_has_its_mask() -> None:
     def loss(x: Node, w: Node, m: Node) -> Node:
         return rlx.where(m[:, None], nn.softmax(x @ w) ** 2, 0.0).sum()
