@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from string import ascii_letters
 
-from rlx_py.ir.node import PROJECT, Node, leaf, make, project, toposort
-from rlx_py.ir.ops.batching import unchanged
+from rlx_py.ir.node import LEAF, PROJECT, Node, leaf, make, project, toposort
 from rlx_py.ir.ops.compare import EQ
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.contract import CONTRACT
 from rlx_py.ir.ops.einsum import einsum
-from rlx_py.ir.ops.elementwise import ADD, MUL, SELECT, SQRT, STOP_GRADIENT, fill
+from rlx_py.ir.ops.elementwise import ADD, CAST, MUL, SELECT, SQRT, STOP_GRADIENT, fill
 from rlx_py.ir.ops.factor import EIGH
 from rlx_py.ir.ops.factor_gradients import turned
+from rlx_py.ir.ops.families import scalar_element
 from rlx_py.ir.ops.movement import (
     BROADCAST,
     PAD,
@@ -31,10 +31,12 @@ from rlx_py.ir.ops.movement import (
 )
 from rlx_py.ir.ops.operand import broadcast_to
 from rlx_py.ir.ops.products import matmul
+from rlx_py.ir.ops.rows import same_axes
 from rlx_py.ir.ops.scalar_body import opened, scalar_body
 from rlx_py.ir.ops.shaping import window
 from rlx_py.ir.ops.spectral import SINGULAR, SPECTRAL
-from rlx_py.ir.types import TensorType, bool_
+from rlx_py.ir.types import TensorType, TupleType, bool_
+from rlx_py.passes.activity import dependents
 from rlx_py.passes.rules.frames import (
     Frame,
     Labels,
@@ -140,9 +142,12 @@ class _Match:
         values = project(source, 0 if source.op is EIGH else 1)
         self.values = values
         self.depends = {source}
-        for node in toposort([x for x, _ in between]):
+        order = toposort([x for x, _ in between])
+        for node in order:
             if not self.depends.isdisjoint(node.inputs):
                 self.depends.add(node)
+        # What moves with the matrix and comes with the places may be its values by another way.
+        self.moving = dependents(order, (n for n in toposort([source]) if n.op is LEAF))
         self.x = leaf("x", "input", TensorType(values.dtype, ()))
         view = self.first.view
         parts = [self._scalar(node, labels, view) for node, labels in between]
@@ -176,8 +181,11 @@ class _Match:
         op, attrs, number = node.op, node.attrs, number_of(node)
         if number is not None:
             return constant(number, node.dtype)
-        if self.number not in labels or (node not in self.depends
-                                         and not _uniform(node, labels.index(self.number))):
+        if self.number not in labels:
+            return self._param(node, labels, view)
+        if node not in self.depends and not _uniform(node, labels.index(self.number)):
+            if node in self.moving:
+                raise _Unknown
             return self._param(node, labels, view)
         if self._holds_values(node, labels, view):
             return self.x
@@ -285,9 +293,14 @@ def _uniform(node: Node, axis: int) -> bool:
 
 
 def _is_elementwise(node: Node) -> bool:
-    return (node.op.batch is unchanged and bool(node.inputs)
-            and not {"axis", "axes"} & set(node.attrs)
-            and all(x.shape == node.shape for x in node.inputs))
+    """Whether each element is that of a function of scalars, as of an op that keeps all axes apart.
+    """
+    if not node.inputs or any(isinstance(x.type, TupleType) or x.shape != node.shape
+                              for x in (node, *node.inputs)):
+        return False
+    op, apart = node.op, same_axes(node.rank)
+    return op.element is scalar_element or op is CAST or (
+        op.rows is not None and all(own == apart for own in op.rows(node)))
 
 
 def _leaves(body: str) -> list[Node]:
