@@ -4,7 +4,8 @@ A difference of two values that nearly agree keeps few of their digits, so there
 f[x, …, y] = ∫₀¹ ∂ₓ f[x + t(y − x), …] dt takes its place, by Gauss's rule of five nodes (C. de
 Boor, Divided differences, 2005). It is taken where both forms agree as far as the quotient is exact
 and the rule is resolved. So a function with a kink or a jump between its arguments keeps the
-quotient, which is infinite where two arguments are equal but the values are not.
+quotient, which is infinite where two arguments are equal but the values are not; and so where they
+come with parameters that differ, equal but for the rounding of the largest.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from math import factorial
 import numpy as np
 
 from rlx_py.ir.node import Node
-from rlx_py.ir.ops.choice import equal, less_equal, logical_and, logical_or, where
+from rlx_py.ir.ops.choice import equal, less_equal, logical_and, logical_not, logical_or, where
 from rlx_py.ir.ops.constant import constant
 from rlx_py.ir.ops.elementwise import ABS
+from rlx_py.ir.ops.factor_gradients import REPEATED
 from rlx_py.ir.ops.families import Array
 from rlx_py.ir.ops.folding import sum as total
 from rlx_py.ir.ops.scalar_body import elementwise_value, partial
@@ -50,7 +52,8 @@ class DividedDifferences:
     def __init__(self, body: str, scale: Node, free: int = 0) -> None:
         self.bodies, self.scale, self.free = [body], scale, free
         self.dtype: DType = scale.dtype
-        self.epsilon = ROUNDING * float(np.finfo(self.dtype.numpy).eps)
+        last_place = float(np.finfo(self.dtype.numpy).eps)
+        self.epsilon, self.rounding = ROUNDING * last_place, REPEATED * last_place
 
     def at(self, points: Sequence[Point | None], order: int = 0) -> Node:
         """f[points], or its derivative of an order by the first; f is symmetric in the others."""
@@ -84,7 +87,10 @@ class DividedDifferences:
         near = logical_and(resolved, less_equal(ABS(whole * gap - change), noise))
         near = logical_or(near, logical_and(equal(gap, 0), equal(change, 0)))
         for mine, other in self._compared(first, last):
-            near = logical_and(near, equal(mine, other))
+            alike = equal(mine, other)
+            near = logical_and(near, alike)
+            repeated = less_equal(ABS(gap), self.rounding * self.scale)
+            gap = where(logical_and(repeated, logical_not(alike)), 0.0, gap)
         return where(near, whole, change / gap)
 
     def _compared(self, first: Point, last: Point | None) -> list[tuple[Node, Node]]:

@@ -3,7 +3,8 @@
 Formulas: M. Giles, Collected matrix derivative results for forward and reverse mode algorithmic
 differentiation (2008); S. Walter and L. Lehmann (2010) for QR; J. Townsend (2016) for the SVD.
 Where eigenvalues or singular values coincide, single vectors have no derivative: their mutual
-partials 1/(λⱼ − λᵢ) are infinite, and the chain rule's product says what comes of them.
+partials 1/(λⱼ − λᵢ) are infinite, and the chain rule's product says what comes of them. So they are
+where values differ by no more than rounding, which turns vectors as it likes.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rlx_py.ir.node import OPS, Chain, Node
 from rlx_py.ir.ops.choice import where
 from rlx_py.ir.ops.creation import eye, tril, triu
+from rlx_py.ir.ops.elementwise import ABS
+from rlx_py.ir.ops.folding import max as largest
 from rlx_py.ir.ops.folding import sum as total
+from rlx_py.ir.ops.movement import filled
 from rlx_py.ir.ops.products import matmul
 from rlx_py.ir.ops.shaping import broadcast_to, expand_dims, swapaxes
 
 Results = Sequence[Node | None]
+REPEATED = 8  # units in the last place of the largest value by which repeated ones come out apart
 
 
 def turned(x: Node) -> Node:
@@ -163,7 +170,7 @@ def slogdet_vjp(node: Node, ct: Any, chain: Chain) -> Results:
     if size is None:
         return (None,)
     inverse = _solve(turned(a), _unit(a))
-    return (inverse * expand_dims(size, (-2, -1)),)
+    return (chain(broadcast_to(expand_dims(size, (-2, -1)), a.shape), inverse),)
 
 
 def slogdet_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
@@ -203,13 +210,30 @@ def qr_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
 # ---- eigenvalues and singular values ---------------------------------------------------------
 
 
-def _over_gaps(x: Node, values: Node, chain: Chain) -> Node:
-    """x[i, j]/(λⱼ − λᵢ), 0 on the diagonal.
+def largest_of(values: Node) -> Node:
+    """The largest |value| of each matrix, along an axis of size 1."""
+    if values.shape[-1] == 0:
+        return filled(0, values.tensor.with_shape((*values.shape[:-1], 1)))
+    return largest(ABS(values), -1, keepdims=True)
+
+
+def _apart(x: Node, values: Node) -> Node:
+    """What values or their differences are, 0 where that is but the rounding of the largest."""
+    rounding = REPEATED * float(np.finfo(values.dtype.numpy).eps)
+    noise = broadcast_to(rounding * expand_dims(largest_of(values), -1), x.shape)
+    return where(ABS(x) <= noise, 0.0, x)
+
+
+def _over_gaps(x: Node, values: Node, chain: Chain, squared: bool = False) -> Node:
+    """x[i, j]/(λⱼ − λᵢ), 0 on the diagonal; for λ = σ² given as σ.
 
     Of cotangents each [i, j] by itself: two that cancel at an infinite partial are not none.
     """
     unit = _unit(x) > 0
-    gap = expand_dims(values, -2) - expand_dims(values, -1)
+    left, right = expand_dims(values, -2), expand_dims(values, -1)
+    gap = _apart(left - right, values)
+    if squared:
+        gap = gap * (left + right)
     return chain(where(unit, 0.0, x), 1 / where(unit, 1.0, gap))
 
 
@@ -235,7 +259,7 @@ def eigh_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
 
 def _over_columns(x: Node, s: Node, chain: Chain) -> Node:
     """x diag(1/σ)."""
-    return chain(x, broadcast_to(1 / expand_dims(s, -2), x.shape))
+    return chain(x, broadcast_to(1 / _apart(expand_dims(s, -2), s), x.shape))
 
 
 def outside(x: Node, u: Node) -> Node:
@@ -252,13 +276,13 @@ def svd_vjp(node: Node, ct: Any, chain: Chain) -> Results:
     outer: list[Node | None] = []
     if cu is not None:
         g = matmul(turned(u), cu)
-        g = _over_gaps(g, s * s, chain)
+        g = _over_gaps(g, s, chain, squared=True)
         inner.append(columns_times(g + turned(g), s))
         if u.shape[-2] > u.shape[-1]:
             outer.append(matmul(_over_columns(outside(cu, u), s, chain), vt))
     if cvt is not None:
         h = matmul(vt, turned(cvt))
-        h = _over_gaps(h, s * s, chain)
+        h = _over_gaps(h, s, chain, squared=True)
         inner.append(rows_times(h + turned(h), s))
         if vt.shape[-1] > vt.shape[-2]:
             rest = _over_columns(outside(turned(cvt), turned(vt)), s, chain)
@@ -278,8 +302,9 @@ def svd_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
     v = turned(vt)
     tv, tu = matmul(t, v), matmul(turned(t), u)
     p = matmul(turned(u), tv)
-    du = matmul(u, _over_gaps(columns_times(p, s) + rows_times(turned(p), s), s * s, chain))
-    dv = matmul(v, _over_gaps(rows_times(p, s) + columns_times(turned(p), s), s * s, chain))
+    left, right = columns_times(p, s), rows_times(p, s)
+    du = matmul(u, _over_gaps(left + turned(left), s, chain, squared=True))
+    dv = matmul(v, _over_gaps(right + turned(right), s, chain, squared=True))
     if u.shape[-2] > u.shape[-1]:
         du = du + _over_columns(outside(tv, u), s, chain)
     if v.shape[-2] > v.shape[-1]:

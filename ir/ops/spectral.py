@@ -20,11 +20,17 @@ from rlx_py.ir.ops.batching import unchanged
 from rlx_py.ir.ops.compare import GT, LT
 from rlx_py.ir.ops.creation import eye
 from rlx_py.ir.ops.divided import DividedDifferences, Point
-from rlx_py.ir.ops.elementwise import ABS, GUARDED_MUL, MUL, SELECT, fill
+from rlx_py.ir.ops.elementwise import GUARDED_MUL, MUL, SELECT, fill
 from rlx_py.ir.ops.factor import check_matrix
-from rlx_py.ir.ops.factor_gradients import columns_times, folded, mirrored, outside, turned
+from rlx_py.ir.ops.factor_gradients import (
+    columns_times,
+    folded,
+    largest_of,
+    mirrored,
+    outside,
+    turned,
+)
 from rlx_py.ir.ops.families import composite
-from rlx_py.ir.ops.folding import max as largest
 from rlx_py.ir.ops.folding import sum as total
 from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.products import matmul
@@ -184,8 +190,7 @@ def _symmetric(x: Node) -> Node:
 
 def _scale(values: Node, rank: int) -> Node:
     """The largest |value| of each matrix, over further axes of size 1."""
-    size = largest(ABS(values), -1)
-    return reshaped(size, (*size.shape, *[1] * rank))
+    return reshaped(largest_of(values), (*values.shape[:-1], *[1] * rank))
 
 
 def _points(x: Node, params: Nodes, rank: int) -> list[Point]:
