@@ -21,7 +21,7 @@ from rlx_py.ir.ops.families import composite
 from rlx_py.ir.ops.folding import sum as total
 from rlx_py.ir.ops.movement import reshaped
 from rlx_py.ir.ops.products import matmul
-from rlx_py.ir.ops.shaping import expand_dims
+from rlx_py.ir.ops.shaping import broadcast_to, expand_dims
 from rlx_py.ir.ops.spectral import check_parts, field
 from rlx_py.ir.types import TensorType, Type, i64
 
@@ -112,7 +112,8 @@ def _gradient(a: Node) -> Node:
 
 
 def _det_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
-    return (expand_dims(ct, (-2, -1)) * _gradient(node.inputs[0]),)
+    (a,) = node.inputs
+    return (chain(broadcast_to(expand_dims(ct, (-2, -1)), a.shape), _gradient(a)),)
 
 
 def _det_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
