@@ -45,6 +45,15 @@ def gradient(function: Function, a: Array, **options: Any) -> Array:
     return found
 
 
+def exists(function: Function, a: Array) -> bool:
+    """Whether the gradient is finite, by compiled code and by the reference path."""
+    g = rlx.grad(graph_of(function, a.shape, a.dtype), of="y")
+    found = [bool(np.isfinite(y).all()) for y in (rlx.compile(g)(a=a).grad_a,
+                                                  rlx.evaluate(g, {"a": a})["grad_a"])]
+    assert found[0] == found[1]
+    return found[0]
+
+
 def check(function: Function, a: Array, order: int = 1) -> None:
     """Central differences and both modes agree, to an order and for a Hessian times a vector."""
     g = graph_of(function, a.shape)
@@ -361,6 +370,56 @@ def test_frozen_values_are_no_function_of_the_matrix() -> None:
                                (SQUARE + SQUARE.T) / 2 * (1 - I), atol=1e-12)
 
 
+def test_no_matrix_at_all() -> None:
+    for shape in ((0, 0), (2, 0, 0), (0, 3, 3)):
+        check(by_eigh(BATCHED["scaled"]), np.zeros(shape))
+    for shape in ((0, 0), (0, 3), (3, 0), (0, 2, 3)):
+        check(by_svd(lambda u, s, vt: (u * rlx.tanh(s)[..., None, :]) @ vt), np.zeros(shape))
+
+
+# ---- what is no function of each value -------------------------------------------------------
+
+TIMES = np.array([0.1, 0.5, 2.0])[:, None]
+MIXED: dict[str, Function] = {
+    "pooled": lambda w: rlx.nn.max_pool1d(w[None, None], 3, 1, 1)[0, 0],
+    "averaged": lambda w: rlx.nn.avg_pool1d(w[None, None], 3, 1, 1)[0, 0],
+    "cumsum": lambda w: rlx.cumsum(w, 0), "product": lambda w: w @ SQUARE,
+    "rolled": lambda w: rlx.roll(w, 1, 0), "reversed": lambda w: w[::-1],
+    "inverse": lambda w: la.inv(4 * rlx.eye(3, dtype=f64) + TIMES * w),
+    "factor": lambda w: la.cholesky(40 * rlx.eye(3, dtype=f64) + TIMES * w),
+    "solved": lambda w: la.solve(4 * rlx.eye(3, dtype=f64) + TIMES * w, TIMES * w),
+    "squared": lambda w: (TIMES * w) @ (TIMES * w)}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_functions_that_mix_places(name: str) -> None:
+    """Right where values are apart, NaN where they coincide or seem to."""
+    def loss(a: Any) -> Any:
+        w, v = la.eigh(a)
+        f = MIXED[name](w)
+        return weighted(rlx.einsum("ij,tj,kj->tik", v, f if f.rank == 2 else f[None], v))
+
+    check(loss, POINTS["apart"])
+    for point in ("unit", "turned"):
+        assert np.isnan(gradient(loss, POINTS[point])).any()
+
+
+ELSEWHERE: dict[str, Function] = {
+    "symmetrised": lambda a: la.eigvalsh(0.5 * (a + a.T)), "svd": lambda a: la.svdvals(a)[::-1],
+    "rayleigh": lambda a: rlx.einsum("ij,ik,kj->j", la.eigh(a)[1], a, la.eigh(a)[1])}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_eigenvalues_that_come_from_elsewhere(name: str) -> None:
+    """What comes with the places and moves with the matrix is no parameter of a function of it."""
+    def loss(a: Any) -> Any:
+        return weighted((la.eigh(a)[1] * rlx.sqrt(ELSEWHERE[name](a))) @ la.eigh(a)[1].T)
+
+    check(loss, POINTS["apart"])
+    for point in ("unit", "turned"):
+        assert np.isnan(gradient(loss, POINTS[point])).any()
+
+
 # ---- what has no derivative ------------------------------------------------------------------
 
 
@@ -381,6 +440,30 @@ def test_a_cut_between_equal_values_has_none() -> None:
                                                             np.diag([1.0, 0, 0])),
                         (by_eigh(lambda w, v: v[:, 1:] @ v[:, 1:].T), I)):
         assert not np.isfinite(gradient(function, a)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_values_that_rounding_takes_apart_are_repeated(dtype: Any) -> None:
+    """The vectors of 1 and 1 + 2e−16 are turned as rounding likes; so are those of 0 and 1e−17."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        q, r = (np.linalg.qr(rng.standard_normal((4, 4)))[0] for _ in range(2))
+        a = ((q * [1.0, 1, 2, 3]) @ q.T).astype(dtype)
+        first = np.array([1.0, 0, 0, 0], dtype)
+        for between in (lambda w, v: v[:, :1], lambda w, v: v[:, :1] @ v[:, :1].T,
+                        lambda w, v, mask=first: (v * (mask * w)) @ v.T):
+            assert not exists(by_eigh(between), a)
+        assert exists(by_eigh(lambda w, v: v[:, 3:]), a)
+        a = ((q * [3.0, 2, 0, 0]) @ r).astype(dtype)
+        assert not exists(by_svd(lambda u, s, vt: u[:, 3:]), a)
+        assert exists(by_svd(lambda u, s, vt: u[:, :1]), a)
+        assert not exists(by_svd(lambda u, s, vt: u[:, 2:]), (a @ r.T)[:, :3].astype(dtype))
+
+
+def test_a_degenerate_member_of_a_batch_harms_no_other() -> None:
+    a = np.stack([POINTS["apart"], I, POINTS["turned"], POINTS["apart"] + I])
+    found = gradient(lambda a: weighted(la.eigh(a)[1]), a)
+    assert np.isnan(found).any((1, 2)).tolist() == [False, True, True, False]
 
 
 def test_no_cotangent_of_a_repeated_value_no_contribution() -> None:
@@ -431,6 +514,14 @@ def test_a_singular_matrix_of_a_batch_that_counts_nothing() -> None:
     found = gradient(lambda a: (la.det(a) * np.array([0.0, 0.0, 1.0])).sum(), a)
     np.testing.assert_allclose(found, [np.zeros((3, 3)), np.zeros((3, 3)), np.diag([6.0, 3, 2])],
                                atol=1e-14)
+
+
+@pytest.mark.parametrize("size", [la.det, lambda a: la.slogdet(a)[1]], ids=["det", "slogdet"])
+def test_a_matrix_that_counts_nothing_may_be_anything(size: Function) -> None:
+    a = np.stack([np.ones((3, 3)), np.full((3, 3), np.nan), np.diag([1.0, 2, 3])])
+    keep = np.array([False, False, True])
+    found = gradient(lambda a: rlx.where(keep, size(a), 0.0).sum(), a)
+    assert not found[:2].any() and found[2].all(where=np.eye(3, dtype=bool))
 
 
 def test_products_of_singular_values_beyond_the_range_of_floats() -> None:
