@@ -33,7 +33,7 @@ UNRESOLVED = 1e-4  # of the sum of sizes: the full rule is then exact to about 1
 ROUNDING = 256  # units in the last place by which values may be off
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Point:
     """An argument of f: x, and the parameters that f has there. All broadcast."""
 
@@ -51,6 +51,7 @@ class DividedDifferences:
 
     def __init__(self, body: str, scale: Node, free: int = 0) -> None:
         self.bodies, self.scale, self.free = [body], scale, free
+        self.known: dict[tuple[tuple[Point | None, ...], int], Node] = {}
         self.dtype: DType = scale.dtype
         last_place = float(np.finfo(self.dtype.numpy).eps)
         self.epsilon, self.rounding = ROUNDING * last_place, REPEATED * last_place
@@ -60,8 +61,14 @@ class DividedDifferences:
         known = [p for p in points if p is not None]
         if not known:
             return constant(0.0, self.dtype)
-        first = known[0]
-        others: list[Point | None] = [*known[1:], *[None] * (len(points) - len(known))]
+        key = (*known, *[None] * (len(points) - len(known))), order
+        if key not in self.known:
+            self.known[key] = self._at(*key)
+        return self.known[key]
+
+    def _at(self, points: tuple[Point | None, ...], order: int) -> Node:
+        first, *others = points
+        assert first is not None
         if not others:
             return self._value(first, order)
         return self._between(first, others[:-1], others[-1], order)

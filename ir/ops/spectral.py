@@ -254,8 +254,12 @@ def _singular(*inputs: Node, body: str, order: int) -> Node:
     if not order:
         return matmul(columns_times(u, elementwise_value(body, (s, *parts.params))), vt)
     found: Node | None = None
+    tables: dict[int, Node] = {}
     for missing in _missing(order, square=u.shape[-2] == u.shape[-1]):
-        part = _through(parts, body, missing)
+        count = len(missing)
+        if count not in tables:
+            tables[count] = _table(s, parts.params, body, order + 1 - count, count)
+        part = _through(parts, tables[count], missing)
         found = part if found is None else found + part
     assert found is not None
     return found
@@ -270,12 +274,11 @@ def _missing(order: int, square: bool) -> list[tuple[int, ...]]:
             if all(b - a > 1 for a, b in pairwise(places))]
 
 
-def _through(parts: _Parts, body: str, missing: tuple[int, ...]) -> Node:
-    """The chains that are in the complement of U at some places."""
-    u, s, vt = parts.factors
+def _through(parts: _Parts, table: Node, missing: tuple[int, ...]) -> Node:
+    """The chains that are in the complement of U at some places, given the `_table` of as many."""
+    u, _, vt = parts.factors
     order = len(parts.directions)
     places = [i for i in range(order + 1) if i not in missing]
-    table = _table(s, parts.params, body, len(places), len(missing))
     chains = [[_link(u, vt, *chain[a:b]) for a, b in pairwise(places)]
               for chain in permutations(parts.directions)]
     if 0 not in missing:
