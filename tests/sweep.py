@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,41 +38,49 @@ def inner(a: Iterable[Array], b: Iterable[Array]) -> tuple[float, float]:
     return (sum(float(np.sum(p)) for p in parts), sum(float(np.sum(np.abs(p))) for p in parts))
 
 
-def check_transpose(g: Graph, feed: Arrays, rng: np.random.Generator,
-                    tolerance: float = 1e-10) -> None:
-    """⟨ct, J t⟩ = ⟨Jᵀ ct, t⟩ with cotangents and tangents that are not uniform."""
-    wrt = float_inputs(g)
-    backward, forward = vjp(g, wrt), jvp(g, wrt)
-    cts, tangents = fresh(backward, g, rng), fresh(forward, g, rng)
-    pulled = evaluate(backward, {**feed, **cts})
-    pushed = evaluate(forward, {**feed, **tangents})
-    made = [pushed[k] for k in forward.outputs if k not in g.outputs]
-    left, scale = inner(cts.values(), made)
-    right, other = inner([pulled[f"grad_{k}"] for k in wrt], tangents.values())
-    assert abs(left - right) <= tolerance * (scale + other), (left, right)
+@dataclass
+class Along:
+    """The gradient of Σ ct·y along a direction, of cotangents and tangents that are not uniform."""
 
+    graph: Graph
+    feed: Arrays
+    rng: np.random.Generator
 
-def check_differences(g: Graph, feed: Arrays, rng: np.random.Generator,
-                      tolerance: float = 2e-7) -> Graph:
-    """The gradient of Σ ct·y along a direction is the central difference; returns the vjp."""
-    wrt = float_inputs(g)
-    backward = vjp(g, wrt)
-    cts = fresh(backward, g, rng)
-    floats = [k for k, n in g.outputs.items() if n.dtype.is_float]
-    found = evaluate(backward, {**feed, **cts})
-    direction: Arrays = {k: np.asarray(rng.standard_normal(feed[k].shape)) for k in wrt}
-    exact, scale = inner([found[f"grad_{k}"] for k in wrt], direction.values())
-    # Of fourth order, so that a step large enough for little rounding is small enough.
-    slopes, step = 0.0, 1e-4
-    for shift, weight in ((1, 8 / 12), (2, -1 / 12)):
-        for sign in (1, -1):
-            moved = {k: feed[k] + sign * shift * step * direction[k] for k in wrt}
-            y = evaluate(g, {**feed, **moved})
-            value, size = inner(cts.values(), [y[k] for k in floats])
-            slopes += sign * weight * value / step
-            scale += 1e-3 * size
-    assert abs(exact - slopes) <= tolerance * (scale + abs(exact)), (exact, slopes)
-    return backward
+    def __post_init__(self) -> None:
+        self.wrt = float_inputs(self.graph)
+        self.backward = vjp(self.graph, self.wrt)
+        self.cts = fresh(self.backward, self.graph, self.rng)
+        self.direction: Arrays = {k: np.asarray(self.rng.standard_normal(self.feed[k].shape))
+                                  for k in self.wrt}
+        found = evaluate(self.backward, {**self.feed, **self.cts})
+        self.slope, self.scale = inner([found[f"grad_{k}"] for k in self.wrt],
+                                       self.direction.values())
+
+    def check_transpose(self, tolerance: float = 1e-10) -> None:
+        """⟨ct, J t⟩ = ⟨Jᵀ ct, t⟩."""
+        forward = jvp(self.graph, self.wrt)
+        tangents = [k for k in forward.inputs if k not in self.graph.inputs]
+        given = dict(zip(tangents, self.direction.values(), strict=True))
+        pushed = evaluate(forward, {**self.feed, **given})
+        made = [pushed[k] for k in forward.outputs if k not in self.graph.outputs]
+        left, scale = inner(self.cts.values(), made)
+        assert abs(left - self.slope) <= tolerance * (scale + self.scale), (left, self.slope)
+
+    def check_differences(self, tolerance: float = 2e-7) -> None:
+        """It is the central difference."""
+        floats = [k for k, n in self.graph.outputs.items() if n.dtype.is_float]
+        # Of fourth order, so that a step large enough for little rounding is small enough.
+        slopes, step, scale = 0.0, 1e-4, self.scale
+        for shift, weight in ((1, 8 / 12), (2, -1 / 12)):
+            for sign in (1, -1):
+                moved = {k: self.feed[k] + sign * shift * step * t
+                         for k, t in self.direction.items()}
+                y = evaluate(self.graph, {**self.feed, **moved})
+                value, size = inner(self.cts.values(), [y[k] for k in floats])
+                slopes += sign * weight * value / step
+                scale += 1e-3 * size
+        assert abs(self.slope - slopes) <= tolerance * (scale + abs(self.slope)), (
+            self.slope, slopes)
 
 
 def assert_near(found: Arrays, expected: Arrays, what: str = "", factor: float = 1.0) -> None:

@@ -10,7 +10,7 @@ from rlx_py.ir.node import Op
 from rlx_py.ir.types import f64
 from samples import SAMPLES
 from samples.sample import Sample
-from sweep import check_differences, check_transpose
+from sweep import Along
 
 SMOOTH = [s for s in SAMPLES if s.differentiable]
 
@@ -26,19 +26,14 @@ def test_no_differentiable_op_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("s", SMOOTH, ids=str)
-def test_reverse_mode_is_the_transpose_of_forward_mode(s: Sample,
-                                                       rng: np.random.Generator) -> None:
-    check_transpose(s.graph(), s.feed(), rng)
-
-
-@pytest.mark.parametrize("s", SMOOTH, ids=str)
-def test_two_orders_of_derivatives_are_central_differences(s: Sample,
-                                                           rng: np.random.Generator) -> None:
-    g, feed = s.graph(), s.feed()
-    backward = check_differences(g, feed, rng)
-    cts = {k: rng.standard_normal(n.shape) for k, n in backward.inputs.items() if k not in g.inputs}
-    check_transpose(backward, {**feed, **cts}, rng)
-    check_differences(backward, {**feed, **cts}, rng)
+def test_two_orders_of_both_modes_are_central_differences(s: Sample,
+                                                          rng: np.random.Generator) -> None:
+    first = Along(s.graph(), s.feed(), rng)
+    first.check_transpose()
+    first.check_differences()
+    second = Along(first.backward, {**first.feed, **first.cts}, rng)
+    second.check_transpose()
+    second.check_differences()
 
 
 def test_a_wrong_rule_is_seen(rng: np.random.Generator) -> None:
@@ -48,7 +43,7 @@ def test_a_wrong_rule_is_seen(rng: np.random.Generator) -> None:
               jvp=lambda node, ts, chain: ts[0] * node.inputs[0])
     g = Graph()
     g.output("y", half(g.input("x", (3,), f64)))
-    feed = {"x": rng.standard_normal(3)}
-    check_transpose(g, feed, rng)
+    along = Along(g, {"x": rng.standard_normal(3)}, rng)
+    along.check_transpose()
     with pytest.raises(AssertionError):
-        check_differences(g, feed, rng)
+        along.check_differences()

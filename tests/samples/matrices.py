@@ -52,20 +52,23 @@ def with_factors(name: str, count: int) -> Callable[..., tuple[Node, ...]]:
     return prepare
 
 
-def weighted_root() -> str:
-    """w·√(x + c), of c for each matrix and w for each value."""
+def root(weighted: bool) -> str:
+    """√(x + c) or w·√(x + c), of c for each matrix and w for each value."""
     x, c, w = (leaf(name, "input", TensorType(f64, ())) for name in "xcw")
-    return scalar_body([x, c, w], OPS["mul"](w, OPS["sqrt"](OPS["add"](x, c))))
+    y = OPS["sqrt"](OPS["add"](x, c))
+    return scalar_body([x, c, w], OPS["mul"](w, y)) if weighted else scalar_body([x, c], y)
 
 
 def function_of_matrix(name: str, case: str, a: Array, order: int) -> Sample:
-    """A sample with directions and parameters."""
+    """A sample with directions and parameters: of order 2 with one, since derivatives by values are
+    those of order 1."""
     batch, count = a.shape[:-2], min(a.shape[-2:])
     factors, k = ("eigh", 2) if name == "spectral" else ("svd", 3)
     directions = [reals(*a.shape, seed=2 + i) for i in range(order)]
-    constants = np.full((*batch, 1), 2.5), 1 + np.abs(reals(*batch, count, seed=9))
-    return sample(OPS[name], f"{case}_{order}", a, *directions, *constants,
-                  prepare=with_factors(factors, k), body=weighted_root(), order=order)
+    constants = [np.full((*batch, 1), 2.5), 1 + np.abs(reals(*batch, count, seed=9))]
+    weighted = order < 2
+    return sample(OPS[name], f"{case}_{order}", a, *directions, *constants[:1 + weighted],
+                  prepare=with_factors(factors, k), body=root(weighted), order=order)
 
 
 def cofactors(case: str, a: Array, order: int) -> Sample:
@@ -92,9 +95,13 @@ SAMPLES = [
     op("det", "one", sound(4, 4)), op("det", "batch", reals(2, 2, 3, 3)),
     op("det", "none", np.zeros((2, 0, 0))),
     *(cofactors("batch", spread_out(2, 3, 3), order) for order in range(3)),
-    *(function_of_matrix("spectral", "batch", symmetric(2, 3, 3), order) for order in range(3)),
-    *(function_of_matrix("singular", "square", spread_out(3, 3), order) for order in range(3)),
-    *(function_of_matrix("singular", "tall", spread_out(2, 4, 2), order) for order in range(3)),
+    # Two orders beyond the sample's are made of chains of values, kⁿ of them: fewer values there.
+    *(function_of_matrix("spectral", "batch", symmetric(2, 3, 3), order) for order in range(2)),
+    function_of_matrix("spectral", "batch", symmetric(2, 2, 2), 2),
+    *(function_of_matrix("singular", "square", spread_out(3, 3), order) for order in range(2)),
+    function_of_matrix("singular", "square", spread_out(2, 2), 2),
+    *(function_of_matrix("singular", "tall", spread_out(2, 4, 2), order) for order in range(2)),
+    function_of_matrix("singular", "tall", spread_out(3, 2), 2),
     op("qr", "tall", spread_out(6, 3)), op("qr", "batch", sound(2, 3, 3)),
     op("qr", "none", np.zeros((3, 0))),
     op("eigh", "one", symmetric(5, 5)), op("eigh", "batch", symmetric(2, 3, 3)),
