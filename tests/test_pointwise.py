@@ -234,3 +234,13 @@ def test_remainder_by_infinity_has_a_finite_gradient() -> None:
         "a": np.array([-2, 2, 7, 5], np.float32),
         "b": np.array([np.inf, np.inf, -np.inf, 3], np.float32)})
     np.testing.assert_array_equal(found["grad_b"], [1, 0, 1, -1])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_polygamma_beside_its_pole_at_0(n: int) -> None:
+    x = np.array([-1e-310, -5e-324, 5e-324, 1e-310])
+    g = rlx.Graph("g")
+    g.output("y", rlx.polygamma(n, g.input("x", x.shape, rlx.f64)))
+    want = (-1.0) ** (n + 1) * np.inf * np.sign(x) ** (n + 1)
+    for backend in ("cpu", "reference"):
+        np.testing.assert_array_equal(rlx.compile(g, backend=backend)(x=x).y, want)

@@ -113,7 +113,10 @@ def polygamma(x: Array, n: int) -> Array:
     x = np.asarray(x, np.float64)
     below, sign = x <= 0, (-1.0) ** (n + 1)
     value = sign * math.factorial(n) * hurwitz_zeta(n + 1, np.where(below, 1 - x, x))
-    reflected = -sign * value - np.pi ** (n + 1) * _horner(_cotangent(n), cotangent_pi(x))
+    # Near 0 the cotangent overflows: what is 0 times an infinity stays 0 of a finite number.
+    largest = np.finfo(np.float64).max
+    cotangent = np.clip(cotangent_pi(x), -largest, largest)
+    reflected = -sign * value - np.pi ** (n + 1) * _horner(_cotangent(n), cotangent)
     value = np.where(below, reflected, value)
     value = np.where(below & (x == np.floor(x)), sign * np.inf, value)
     return np.where(np.isinf(x), np.where(x > 0, sign * 0.0, np.nan), value)

@@ -8,7 +8,8 @@ which a quotient is infinite: it is in the first evaluation, whose noise is larg
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,21 +17,21 @@ import ml_dtypes
 import numpy as np
 
 import rlx_py as rlx
-from rlx_py.ir.evaluate import evaluate_all, evaluate_node, leaf_values
+from rlx_py.ir import evaluate
 from rlx_py.ir.node import toposort
 
 Array = np.ndarray[Any, Any]
 RUNS = 4
 TINY = {"float64": 1e-300, "float32": 1e-36, "float16": 6e-5, "bfloat16": 1e-36}
 LARGEST = {"float64": 1.7e308, "float32": 3.4e38, "float16": 65504.0, "bfloat16": 3.38e38}
-# These move or choose elements, and round nothing.
+# These move or choose elements, and round nothing themselves.
 EXACT = {"neg", "abs", "reshape", "transpose", "broadcast", "slice", "pad", "concat", "reverse",
          "select", "max", "min", "reduce_max", "reduce_min", "windows", "gather", "take_along",
          "stop_gradient", "sign", "floor", "ceil", "round", "trunc", "constant", "iota", "tuple",
          "project", "leaf", "scatter_set", "scatter_max", "scatter_min", "sort", "cast", "size",
-         "barrier", "random_bits", "bitcast"}
+         "barrier", "random_bits", "bitcast", "scan", "cond", "checkpoint"}
 # These hold many roundings, of which noise on the result alone would show one.
-MANY = {"scan", "cond", "checkpoint", "contract", "cumprod", "cumsum", "reduce_sum", "reduce_prod"}
+MANY = {"contract", "cumprod", "cumsum", "reduce_sum", "reduce_prod"}
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,20 @@ class Judge:
     """The results of a graph for arrays: by ("output" | "state" | "param", name)."""
 
     def __init__(self, graph: rlx.Graph, feed: Mapping[str, Array], seed: int) -> None:
-        found = evaluate_all(graph, feed)
+        found = evaluate.evaluate_all(graph, feed)
         tables = {"output": found.outputs, "state": found.states, "param": found.updates}
         names = [(kind, k) for kind, table in tables.items() for k in table]
         values = [np.asarray(tables[kind][k]) for kind, k in names]
         parts = rlx.decompose(graph)
         nexts = [s.node if s.next is None else s.next for s in parts.states.values()]
         roots = [*parts.outputs.values(), *nexts, *parts.updates.values()]
-        leaves = leaf_values(parts, feed)
+        leaves = evaluate.leaf_values(parts, feed)
         rng = np.random.default_rng(seed)
         plain = _evaluated(roots, leaves)
-        runs = [_evaluated(roots, leaves, rng, plain if i == 0 else None) for i in range(RUNS)]
+        with noise(rng, 8.0):
+            runs = [_evaluated(roots, leaves, plain)]
+        with noise(rng):
+            runs += [_evaluated(roots, leaves) for _ in range(1, RUNS)]
         self.wanted = {name: _wanted(value, [wide(run[root]) for run in runs])
                        for name, value, root in zip(names, values, roots, strict=True)}
 
@@ -83,25 +87,33 @@ def wide(array: Any) -> Array:
     return np.asarray(array).astype(np.float64)
 
 
+@contextmanager
+def noise(rng: np.random.Generator, size: float = 1.2) -> Iterator[None]:
+    """Noise of so many roundings on what every operation gives that the oracle evaluates, those in
+    loops and branches too."""
+    exact = evaluate.evaluate_node
+
+    def shaken(node: Any, arrays: Any) -> Any:
+        if node.op.name in MANY:
+            arrays = [_shaken(a, rng, size) for a in arrays]
+        result = exact(node, arrays)
+        return result if node.op.name in EXACT else _shaken(result, rng, size)
+
+    evaluate.evaluate_node = shaken
+    try:
+        yield
+    finally:
+        evaluate.evaluate_node = exact
+
+
 def _evaluated(roots: list[Any], leaves: Mapping[Any, Any],
-               noise: np.random.Generator | None = None,
                plain: Mapping[Any, Any] | None = None) -> dict[Any, Any]:
-    """The value of every node, with noise on what rounds; where plain values are given, more, and
-    0 for what is lost in it."""
+    """The value of every node; beside plain values 0 for what has nothing left of these."""
     done: dict[Any, Any] = dict(leaves)
-    size = 1.2 if plain is None else 8.0
     for node in toposort(roots):
-        if node in done:
-            continue
-        arrays = [done[i] for i in node.inputs]
-        if noise is not None and node.op.name in MANY:
-            arrays = [_shaken(a, noise, size) for a in arrays]
-        result = evaluate_node(node, arrays)
-        if noise is not None and node.op.name not in EXACT:
-            result = _shaken(result, noise, size)
-            if plain is not None:
-                result = _without_lost(result, plain[node])
-        done[node] = result
+        if node not in done:
+            result = evaluate.evaluate_node(node, [done[i] for i in node.inputs])
+            done[node] = result if plain is None else _without_lost(result, plain[node])
     return done
 
 
