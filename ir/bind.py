@@ -43,7 +43,7 @@ def _bound(graph: Graph, sizes: Sizes) -> Graph:
     for node in graph.nodes:
         done[node] = _bound_node(node, tuple(done[x] for x in node.inputs), sizes)
     fresh = Graph(graph.name)
-    fresh.nesting = graph.nesting
+    fresh.nesting, fresh.home = graph.nesting, graph.home
     fresh.inputs = {k: done[n] for k, n in graph.inputs.items()}
     fresh.params = {k: done[n] for k, n in graph.params.items()}
     fresh.states = {k: State(done[s.node], s.init, None if s.next is None else done[s.next])

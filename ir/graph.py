@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError, VerifyError
+from rlx_py.ir.home import Home
 from rlx_py.ir.named import Named
 from rlx_py.ir.node import (
     LEAF,
@@ -64,6 +65,7 @@ class Graph:
         self.updates: dict[str, Node] = {}  # next values of params
         self.outputs: dict[str, Node] = {}
         self.nesting: Nesting | None = None  # of the traced function it was made from
+        self.home = Home(name)  # of its leaves, and of those of every graph made from it
 
     # ---- building ------------------------------------------------------------------------------
 
@@ -107,6 +109,7 @@ class Graph:
         if isinstance(value.type, TupleType):
             raise ArgumentError(f"output {name!r} has type {value.type}; name one result"
                                 + at(user_location()))
+        self._check_home(f"output {name!r}", value)
         self._check_name(name, self.outputs)
         self.outputs[name] = value
         return value
@@ -121,6 +124,7 @@ class Graph:
         except RLXError as error:
             raise error.__class__(f"{kind} {name!r}: {error}{at(user_location())}") from None
         table[name] = leaf(name, kind, type)
+        table[name].home = self.home
         return table[name]
 
     def _check_name(self, name: str, taken: Mapping[str, Any]) -> None:
@@ -131,9 +135,15 @@ class Graph:
             raise ArgumentError(f"the name {name!r} is taken" + at(user_location()))
 
     def _same_type(self, what: str, value: Node, like: Node) -> None:
+        self._check_home(what, value)
         if value.type != like.type:
             raise ShapeError(f"{what} has type {value.type}, not {like.type}"
                              + at(user_location()))
+
+    def _check_home(self, what: str, value: Node) -> None:
+        why = self.home.admit(value.home)
+        if why is not None:
+            raise ArgumentError(f"{what}: {value!r} {why}" + at(user_location()))
 
     # ---- reading -------------------------------------------------------------------------------
 
@@ -224,7 +234,7 @@ class Graph:
         }
         fresh.updates = dict(self.updates if updates is None else updates)
         fresh.outputs = dict(outputs)
-        fresh.nesting = self.nesting
+        fresh.nesting, fresh.home = self.nesting, self.home
         return fresh
 
     def map_roots(self, function: Callable[[Node], Node]) -> Graph:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, RLXError, Undecided
+from rlx_py.ir.home import Home, inner
 from rlx_py.ir.literal import attr_key
 from rlx_py.ir.location import Location as Location
 from rlx_py.ir.location import at as at
@@ -108,18 +109,19 @@ class Node(Operators):
     `==` is an element-wise operation; sets and keys know a node by its identity.
     """
 
-    __slots__ = ("__weakref__", "attrs", "inputs", "loc", "op", "origin", "type")
+    __slots__ = ("__weakref__", "attrs", "home", "inputs", "loc", "op", "origin", "type")
     op: Op
     inputs: tuple[Node, ...]
     attrs: Mapping[str, Any]
     type: Type
     loc: Location | None
     origin: Node | None
+    home: Home | None
 
     def __init__(self, op: Op, inputs: tuple[Node, ...], attrs: Mapping[str, Any], type: Type,
                  loc: Location | None, origin: Node | None) -> None:
         self.op, self.inputs, self.attrs, self.type = op, inputs, attrs, type
-        self.loc, self.origin = loc, origin
+        self.loc, self.origin, self.home = loc, origin, None
 
     @property
     def tensor(self) -> TensorType:
@@ -175,6 +177,16 @@ class Node(Operators):
     def __array__(self, *options: Any, **more: Any) -> NoReturn:
         raise ArgumentError(f"a node ({self.op.name} {self.type}) has no values while the graph is "
                             "built; join nodes with stack or concatenate" + at(user_location()))
+
+    def __copy__(self) -> Node:
+        return self  # it never changes, and is known by its identity
+
+    def __deepcopy__(self, memo: Any) -> Node:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise ArgumentError(f"a node ({self.op.name} {self.type}) is not pickled by itself: name "
+                            "it with g.output and pickle or save the graph" + at(user_location()))
 
     def __float__(self) -> float: return self._refuse_value("float()")
     def __int__(self) -> int: return self._refuse_value("int()")
@@ -250,6 +262,7 @@ def make(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Node:
     try:
         check_call(op, inputs, attrs)
         type = op.infer(*[n.type for n in inputs], **attrs)
+        home = _home(inputs) if source is None else None
         for t in type.elements if isinstance(type, TupleType) else (type,):
             check_size(t.shape)
     except RLXError as error:
@@ -257,7 +270,34 @@ def make(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Node:
         if "\n  at " in str(error):
             raise
         raise error.__class__(f"{op.name}({operands}): {error}{at(loc)}") from None
-    return _new(op, tuple(inputs), attrs, type, loc, source)
+    node = _new(op, tuple(inputs), attrs, type, loc, source)
+    node.home = home
+    return node
+
+
+def _home(inputs: Sequence[Node]) -> Home | None:
+    """The innermost home of nodes that a user's line joins; ArgumentError where they can't meet."""
+    home, of = None, None
+    for x in inputs:
+        if x.home is None or x.home is home:
+            continue
+        if home is None or of is None:
+            home, of = x.home, x
+            continue
+        found = inner(home, x.home)
+        if found is None:
+            raise ArgumentError(
+                f"nodes of two graphs, {_graph(home)} ({of!r}) and {_graph(x.home)} ({x!r}); "
+                "build both in one, or inline one in the other by Graph.call")
+        home, of = (found, of) if found is home else (found, x)
+    if home is not None and not home.open:
+        raise ArgumentError(f"{of!r} was made inside {home.name}, which only its results leave; "
+                            "return it from there")
+    return home
+
+
+def _graph(home: Home) -> str:
+    return repr((home.graph or home).name)
 
 
 def same(left: Sequence[Node], right: Sequence[Node]) -> bool:

@@ -122,7 +122,7 @@ class _Graph:
     def graph(self, places: Mapping[str, int | None]) -> Graph:
         """The batched graph, its leaves and outputs with the batch axis where asked."""
         source, fresh = self.source, Graph(self.source.name)
-        fresh.nesting = source.nesting
+        fresh.nesting, fresh.home = source.nesting, source.home
         fresh.inputs = {k: self.leaves[n] for k, n in source.inputs.items()}
         fresh.params = {k: self.leaves[n] for k, n in source.params.items()}
         for name, s in source.states.items():

@@ -225,7 +225,7 @@ def test_leaves_never_merge() -> None:  # C39
     assert {n for n in found.nodes if n.op is LEAF} == {a, b, p, q}
     same = leaf("a", "input", a.type)
     two = Graph()
-    two.output("y", a + same)
+    two.outputs["y"] = a + same
     assert len([n for n in rebuild(two).nodes if n.op is LEAF]) == 2
     assert evaluate(g, {"a": np.ones(2, "f"), "b": np.zeros(2, "f"),
                         "p": np.full(2, 5, "f")})["y"].tolist() == [5, 5]
@@ -311,7 +311,7 @@ def broken() -> dict[str, Graph]:
     x = g.input("x", (2,))
     found = {k: Graph(k) for k in ("type", "foreign", "kind", "name", "cycle", "tuple", "arity")}
     found["type"] = g.derive({"y": Node(NEG, (x,), {}, TensorType(f32, (3,)), None, None)})
-    found["foreign"].output("y", x)
+    found["foreign"].outputs["y"] = x
     found["kind"].params["x"] = x
     found["name"].inputs["z"] = x
     loop = Node(NEG, (x,), {}, x.type, None, None)

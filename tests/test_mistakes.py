@@ -6,6 +6,7 @@ Mistakes in calls of compiled graphs are in test_mistakes_calls.py.
 from __future__ import annotations
 
 import operator
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,25 @@ X, Y, W = G.input("x", (8, 4)), G.input("y", (8,), rlx.i32), G.param("w", (4, 3)
 B8, IMAGE = G.input("b", (8,)), G.input("image", (2, 8, 8, 3))
 LOSS = G.output("loss", nn.cross_entropy(X @ W, Y))
 KERNEL = G.param("k", (5, 3, 3, 3))
+OTHER = rlx.Graph("H").input("other", (8, 4))
+LEAKED: list[Any] = []
+
+
+def leaking(x: Any, *_: Any) -> Any:
+    """A function traced by an operation, that lets a node out."""
+    LEAKED.append(rlx.tanh(x))
+    return x
+
+
+rlx.scan(lambda c, _: (leaking(c), None), X, length=2)
+rlx.while_loop(lambda c: leaking(c).sum() > 0, lambda c: c, X)
+rlx.cond(X.sum() > 0, leaking, lambda x: x, X)
+rlx.checkpoint(leaking)(X)
+rlx.custom_vjp(leaking, lambda x: (x, None), lambda _, ct: (ct,))(X)
+rlx.custom_vjp(lambda x: x, lambda x: (x, None), lambda _, ct: (leaking(ct),))(X)
+rlx.custom_jvp(leaking, lambda x, t: (x[0], t[0]))(X)
+INSIDE = ("scan's body", "while_loop's", "cond's", "checkpoint's", "custom_vjp's",
+          "custom_vjp's bwd", "custom_jvp's")
 T: Any = type("Torch", (), {"__repr__": lambda self: "torch.float32"})()
 
 # What is called, the error, what its message says.
@@ -39,6 +59,19 @@ AT_THE_LINE: dict[str, tuple[Callable[[], Any], type[rlx.RLXError], str]] = {
     "16 index": (lambda: [1, 2][Y[0]], rlx.ArgumentError, r"an index.*rlx\.Tape"),
     "16 range": (lambda: range(Y[0]), rlx.ArgumentError, r"an index.*rlx\.Tape"),
     "19 twice": (lambda: G.param("w", (4, 3)), rlx.ArgumentError, r"name 'w' is taken"),
+    "20 two graphs": (lambda: rlx.tanh(X) * OTHER, rlx.ArgumentError,
+                      r"two graphs, 'G' .*tanh.* and 'H' .*leaf.*Graph\.call"),
+    "20 in a loop": (lambda: rlx.scan(lambda c, _: (c + OTHER, None), X, length=2),
+                     rlx.ArgumentError, r"two graphs, 'G'.*'H'"),
+    "20 in a branch": (lambda: rlx.cond(X.sum() > 0, lambda x: x @ OTHER.T, lambda x: x @ x.T, X),
+                       rlx.ArgumentError, r"two graphs, 'G'.*'H'"),
+    "20 output": (lambda: G.output("c", OTHER), rlx.ArgumentError, r"of graph 'H', not of 'G'"),
+    "20 update": (lambda: G.update("w", OTHER[:4, :3]), rlx.ArgumentError, r"'H', not of 'G'"),
+    **{f"leaked from {name}": (lambda x=node: rlx.tanh(x), rlx.ArgumentError,
+                               rf"tanh f32.* was made inside {name}.*return it")
+       for name, node in zip(INSIDE, LEAKED, strict=True)},
+    "leaked output": (lambda: G.output("c", LEAKED[0]), rlx.ArgumentError, r"inside scan's body"),
+    "pickled node": (lambda: pickle.dumps(X), rlx.ArgumentError, r"pickle or save the graph"),
     "24 text rate": (lambda: rlx.optim.adam("1e-3"), rlx.ArgumentError, r"number.*not '1e-3'"),
     "24 negative rate": (lambda: rlx.optim.adam(-1), rlx.ArgumentError, r"not negative: -1"),
     "24 nan rate": (lambda: rlx.optim.sgd(float("nan")), rlx.ArgumentError, r"not negative: nan"),
@@ -206,11 +239,12 @@ def test_a_bool_array_of_rank_0_adds_an_axis(key: Any) -> None:
 
 
 def test_same_and_valid_in_any_case() -> None:
-    x = rlx.Graph("g").input("x", (2, 3, 8, 8))
+    g = rlx.Graph("g")
+    x, kernel = g.input("x", (2, 3, 8, 8)), g.param("k", (5, 3, 3, 3))
     for same in ("same", "SAME"):
-        assert nn.conv2d(x, KERNEL, padding=same).shape == (2, 5, 8, 8)
+        assert nn.conv2d(x, kernel, padding=same).shape == (2, 5, 8, 8)
     for valid in ("valid", "VALID"):
-        assert nn.conv2d(x, KERNEL, padding=valid).shape == (2, 5, 6, 6)
+        assert nn.conv2d(x, kernel, padding=valid).shape == (2, 5, 6, 6)
 
 
 @pytest.mark.parametrize(("put", "kind", "says"), [

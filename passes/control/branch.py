@@ -45,6 +45,7 @@ from rlx_py.passes.control.region import (
     result_types,
     results_of,
     same_results,
+    traced,
 )
 from rlx_py.passes.differentiate import ChainRule, prepared, zeros
 from rlx_py.passes.jvp import lacks_jvp, pushforward
@@ -67,9 +68,10 @@ def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *args:
         raise ShapeError(f"pred is one bool, not {chosen.type}")
     arguments = Arguments(args)
     leaves = placeholders("x", arguments.nodes)
-    first, tree = results_of(then(*arguments.with_nodes(leaves)))
-    second, nesting = results_of(orelse(*arguments.with_nodes(leaves)))
-    same_results("orelse", second, nesting, "then", first, tree)
+    with traced("cond's functions", leaves, arguments.nodes):
+        first, tree = results_of(then(*arguments.with_nodes(leaves)))
+        second, nesting = results_of(orelse(*arguments.with_nodes(leaves)))
+        same_results("orelse", second, nesting, "then", first, tree)
     taken, found = captured(leaves, [*first, *second])
     own = [*leaves, *taken.values()]
     node = _node(chosen, [*arguments.nodes, *taken], (own, found[:len(first)]),

@@ -41,6 +41,7 @@ from rlx_py.passes.control.region import (
     placeholders,
     result_types,
     results_of,
+    traced,
 )
 from rlx_py.passes.control.remat import affordable
 from rlx_py.passes.dead.handed import BODIES
@@ -82,8 +83,10 @@ def checkpoint(region: Graph | Function, policy: Policy = "nothing") -> Any:
     def call(*args: Any) -> Any:
         arguments = Arguments(args)
         leaves = placeholders("x", arguments.nodes)
-        results, tree = results_of(region(*arguments.with_nodes(leaves)))
-        return tree.build(_region(leaves, arguments.nodes, results, choose))
+        with traced("checkpoint's function", leaves, arguments.nodes):
+            results, tree = results_of(region(*arguments.with_nodes(leaves)))
+            made = _region(leaves, arguments.nodes, results, choose)
+        return tree.build(made)
 
     return call
 

@@ -30,6 +30,7 @@ from rlx_py.passes.control.region import (
     result_types,
     results_of,
     same_results,
+    traced,
 )
 from rlx_py.passes.differentiate import ChainRule, prepared
 from rlx_py.passes.jvp import lacks_jvp, pushforward
@@ -57,17 +58,19 @@ def custom_vjp(fn: Function, fwd: Function, bwd: Function) -> Function:
             return fn(*args)
         arguments = Arguments(args)
         leaves = placeholders("x", arguments.nodes)
-        results, tree = results_of(fn(*arguments.with_nodes(leaves)))
-        primal = closed("custom_vjp: fn", leaves, results)
-        with recursion.rule():
-            value = fwd(*arguments.with_nodes(leaves))
-        residuals, nesting = _residuals(value, results, tree)
+        with traced("custom_vjp's functions", leaves, arguments.nodes):
+            results, tree = results_of(fn(*arguments.with_nodes(leaves)))
+            primal = closed("custom_vjp: fn", leaves, results)
+            with recursion.rule():
+                value = fwd(*arguments.with_nodes(leaves))
+            residuals, nesting = _residuals(value, results, tree)
         forward = closed("custom_vjp: fwd", leaves, residuals)
         kept, cts = placeholders("r", residuals), placeholders("ct", results)
         seeds = [c if c.dtype.is_float else None for c in cts]
-        with recursion.rule():
-            value = bwd(nesting.build(kept), tree.build(seeds))
-        places, found = _cotangents(value, arguments)
+        with traced("custom_vjp's bwd", [*kept, *cts], []):
+            with recursion.rule():
+                value = bwd(nesting.build(kept), tree.build(seeds))
+            places, found = _cotangents(value, arguments)
         backward = closed("custom_vjp: bwd", [*kept, *(s for s in seeds if s is not None)], found)
         node = CUSTOM_VJP(*arguments.nodes, primal=primal, forward=forward, backward=backward,
                           places=places)
@@ -182,13 +185,14 @@ def custom_jvp(fn: Function, rule: Function) -> Function:
             return fn(*args)
         arguments = Arguments(args)
         leaves = placeholders("x", arguments.nodes)
-        results, tree = results_of(fn(*arguments.with_nodes(leaves)))
-        primal = closed("custom_jvp: fn", leaves, results)
         tangents = placeholders("t", arguments.nodes)
         given = [t if t.dtype.is_float else None for t in tangents]
-        with recursion.rule():
-            value = rule(arguments.with_nodes(leaves), arguments.with_nodes(given, rest=None))
-        places, found = _result_tangents(value, results, tree)
+        with traced("custom_jvp's functions", [*leaves, *tangents], arguments.nodes):
+            results, tree = results_of(fn(*arguments.with_nodes(leaves)))
+            primal = closed("custom_jvp: fn", leaves, results)
+            with recursion.rule():
+                value = rule(arguments.with_nodes(leaves), arguments.with_nodes(given, rest=None))
+            places, found = _result_tangents(value, results, tree)
         used = [t for t in given if t is not None]
         tangent = closed("custom_jvp: rule", [*leaves, *used], found)
         node = CUSTOM_JVP(*arguments.nodes, primal=primal, tangent=tangent, places=places)

@@ -22,7 +22,7 @@ from rlx_py.ir.ops.shaping import concatenate
 from rlx_py.ir.signature import first_line
 from rlx_py.ir.tree import Tree, flatten
 from rlx_py.ir.types import TensorType, bool_
-from rlx_py.passes.control.region import captured, over, placeholders
+from rlx_py.passes.control.region import captured, over, placeholders, traced
 from rlx_py.passes.control.scan import kept_nodes, loop_node
 
 Checkpoints = str | every | count | budget | None
@@ -66,14 +66,16 @@ def scan(body: Callable[[Any, Any], Any], init: Nested, xs: Nested = None,
     steps = _length(given, slices, length)
     own = placeholders("s", carries)
     each = [_slice_leaf(i, x) for i, x in enumerate(given)]
-    value = body(tree.build(own), slices.build(each))
-    if not isinstance(value, tuple) or len(value) != 2:
-        raise ArgumentError("body returns (carry, y)")
-    after = _same_carry(value[0], carries, tree)
-    ys, nesting = _nodes(value[1], "y")
-    taken, found = captured([*own, *each], [*after, *ys])
-    levels = _levels(checkpoint, Body(own, each, taken, found), steps)
-    made = _run(Body(own, each, taken, found), carries, given, list(taken), steps, reverse, levels)
+    with traced("scan's body", [*own, *each], [*carries, *given]):
+        value = body(tree.build(own), slices.build(each))
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise ArgumentError("body returns (carry, y)")
+        after = _same_carry(value[0], carries, tree)
+        ys, nesting = _nodes(value[1], "y")
+        taken, found = captured([*own, *each], [*after, *ys])
+        step = Body(own, each, taken, found)
+        levels = _levels(checkpoint, step, steps)
+        made = _run(step, carries, given, list(taken), steps, reverse, levels)
     return tree.build(made[:len(carries)]), nesting.build(made[len(carries):])
 
 
@@ -93,14 +95,15 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Nes
                                   or max_steps < 0):
         raise ArgumentError(f"max_steps is a non-negative int or None, not {max_steps!r}")
     own = placeholders("s", carries)
-    after = _same_carry(body(tree.build(own)), carries, tree)
-    test = as_node(cond(tree.build(own)))
-    if test.type != TensorType(bool_, ()):
-        raise ShapeError(f"cond returns one bool, not {test.type}")
-    taken, (*found, goes_on) = captured(own, [*after, test])
-    leaves = [*own, *taken.values()]
-    made = loop_node(None, carries, [], list(taken), leaves, found, length=max_steps,
-                     cond=(leaves, goes_on))
+    with traced("while_loop's functions", own, carries):
+        after = _same_carry(body(tree.build(own)), carries, tree)
+        test = as_node(cond(tree.build(own)))
+        if test.type != TensorType(bool_, ()):
+            raise ShapeError(f"cond returns one bool, not {test.type}")
+        taken, (*found, goes_on) = captured(own, [*after, test])
+        leaves = [*own, *taken.values()]
+        made = loop_node(None, carries, [], list(taken), leaves, found, length=max_steps,
+                         cond=(leaves, goes_on))
     last = [project(made, k) for k in range(len(carries))]
     if max_steps is not None:
         (more,) = over([goes_on], dict(zip(leaves, [*last, *taken], strict=True)))

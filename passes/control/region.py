@@ -11,6 +11,7 @@ from typing import Any
 from rlx_py.ir.body import Body, graph_of
 from rlx_py.ir.errors import ArgumentError, ShapeError
 from rlx_py.ir.graph import Graph, inline
+from rlx_py.ir.home import body
 from rlx_py.ir.node import LEAF, Chain, Node, at, leaf, project, toposort, user_location
 from rlx_py.ir.ops.beside import following
 from rlx_py.ir.ops.constant import CONSTANT
@@ -48,6 +49,15 @@ def applied(text: str, inputs: Sequence[Node]) -> list[Node]:
 def placeholders(prefix: str, nodes: Iterable[Node]) -> list[Node]:
     """Leaves of the types of nodes."""
     return [leaf(f"{prefix}{i}", "input", n.type) for i, n in enumerate(nodes)]
+
+
+@contextmanager
+def traced(name: str, leaves: Iterable[Node], nodes: Iterable[Node]) -> Iterator[None]:
+    """While a function is called with leaves that stand for nodes: what it makes stays inside."""
+    with body(name, [n.home for n in nodes]) as home:
+        for x in leaves:
+            x.home = home
+        yield
 
 
 def body_graph(leaves: Sequence[Node], results: Sequence[Node]) -> Graph:
