@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,10 +121,28 @@ def toposort_from(roots: Sequence[Node], given: Mapping[Node, Any]) -> list[Node
     return order
 
 
+_DOUBTING = ContextVar("doubting", default=False)
+
+
+@contextmanager
+def doubting() -> Iterator[None]:
+    """Values that an operation computes on without meaning are an ArgumentError inside, those in
+    loops and branches too."""
+    token = _DOUBTING.set(True)
+    try:
+        yield
+    finally:
+        _DOUBTING.reset(token)
+
+
 def evaluate_node(node: Node, arrays: Sequence[Value]) -> Value:
     """One operation on arrays; a composite without NumPy meaning evaluates its decomposition."""
     if node.op is LEAF:
         raise ArgumentError(f"no value for {node.attrs['kind']} {node.attrs['name']!r}")
+    if node.op.doubt is not None and _DOUBTING.get():
+        doubt = node.op.doubt(*arrays, **node.attrs)
+        if doubt:
+            raise ArgumentError(f"{node.op.name}: {doubt}{at(node.loc)}")
     if node.op.eval is not None:
         return checked(node, node.op.eval(*arrays, **node.attrs))
     if node.op.decompose is None:

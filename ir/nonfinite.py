@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx_py.ir.bind import sized
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.evaluate import evaluate_node, leaf_values, shapes_of
+from rlx_py.ir.evaluate import doubting, evaluate_node, leaf_values, shapes_of
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import LEAF, Location, Node, at
 
@@ -58,13 +58,12 @@ def check_values(graph: Graph, inputs: Mapping[str, Any]) -> None:
     for node in graph.nodes:
         if node.op is LEAF:
             continue
-        arrays = [values[i] for i in node.inputs]
-        doubt = node.op.doubt(*arrays, **node.attrs) if node.op.doubt else ""
-        if doubt:
-            raise ArgumentError(f"{node.op.name}: {doubt}{at(node.loc)}")
         try:
-            values[node] = evaluate_node(node, arrays)
+            with doubting():
+                values[node] = evaluate_node(node, [values[i] for i in node.inputs])
         except ArgumentError as error:
+            if "\n  at " in str(error):
+                raise
             raise ArgumentError(f"{node.op.name}: {error}{at(node.loc)}") from None
 
 

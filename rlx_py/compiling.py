@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 from rlx_py.backends.base import Backend
@@ -17,6 +18,7 @@ from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.verify import verify
 from rlx_py.nested import NestedExecutable
+from rlx_py.passes.widening import widened_param
 
 SPECIALIZATIONS = 16  # kept of a dynamic graph
 BACKENDS: dict[str, Backend] = {b.name: b for b in (CpuBackend(), ReferenceBackend())}
@@ -32,8 +34,9 @@ def compile(graph: Graph, backend: str = "cpu", *, threads: int | None = None,
     equal graph that is compiled and alive in this process. strict: calls convert nothing; else
     they convert NumPy's default types, lists and numbers within a kind, checked, with a copy. A
     graph with sizes by name (`dim`) is compiled at the first call of each set of sizes, and so many
-    `specializations` are kept. Raises ArgumentError for an unknown backend or a size that no input
-    has, VerifyError for a broken graph, BackendError for what the target lacks.
+    `specializations` are kept. Warns where a constant of a wider type widens what comes of a param.
+    Raises ArgumentError for an unknown backend or a size that no input has, VerifyError for a
+    broken graph, BackendError for what the target lacks.
     """
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise ArgumentError(f"no backend {backend!r}; there are {list(BACKENDS)}")
@@ -44,6 +47,9 @@ def compile(graph: Graph, backend: str = "cpu", *, threads: int | None = None,
     if not graph.roots:
         raise ArgumentError(f"graph {graph.name!r} gives nothing; name a result with g.output")
     verify(graph)
+    wider = widened_param(graph)
+    if wider is not None:
+        warnings.warn(f"graph {graph.name!r}: {wider}", stacklevel=2)
     options = Options(fast_math=fast_math, strict=strict, exports=BACKENDS[backend].exports)
 
     def static(bound: Graph) -> Executable:

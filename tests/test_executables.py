@@ -222,6 +222,20 @@ def test_labels_and_positions_out_of_range_are_reported(backend: str) -> None:
     exe.check_inputs(x=x0, y=[0, 1, -100, 2])
     with pytest.raises(rlx.ArgumentError, match="label 7 is none"):
         exe.check_inputs(x=x0, y=[0, 1, 7, 2])
+    for loss in (rlx.nn.nll_loss, rlx.nn.multi_margin_loss,
+                 lambda x, y: rlx.nn.cross_entropy(x, y, np.ones(3, np.float32)),
+                 lambda x, y: rlx.scan(lambda c, y: (c + rlx.nn.nll_loss(x[0], y), c),
+                                       rlx.constant(0.0), y)[0],
+                 lambda x, y: rlx.cond(x.sum() > 0, rlx.nn.nll_loss, lambda x, y: x.sum(), x, y),
+                 rlx.checkpoint(rlx.nn.cross_entropy)):
+        h = rlx.Graph("losses")
+        x, y = h.input("x", (4, 3)), h.input("y", (4,), rlx.i32)
+        h.output("loss", loss(x, y))
+        for graph in (h, rlx.value_and_grad(h, of="loss", wrt="x")):
+            exe = rlx.compile(graph, backend)
+            exe.check_inputs(x=x0, y=[0, 1, 2, 2])
+            with pytest.raises(rlx.ArgumentError, match=rf"label 7 is none.*\n.*{__file__}"):
+                exe.check_inputs(x=x0, y=[0, 1, 7, 2])
     e = rlx.Graph("rows")
     e.output("y", rlx.nn.embedding(e.input("i", (2,), rlx.i32), e.param("w", (5, 3))))
     with pytest.raises(rlx.ArgumentError, match=rf"index 5 is out of range .*\n.*{__file__}"):

@@ -1,6 +1,7 @@
 """Mistakes of users while a graph is built: the error's type, their own line, the fix by its name.
 
-Mistakes in calls of compiled graphs are in test_mistakes_calls.py.
+Those in calls of compiled graphs (5-13, 22-23, 31-32, 36, 42, 50) are in test_mistakes_calls.py, 4
+(NumPy values beside a node) in test_beside_nodes.py, 35 (labels) in test_executables.py.
 """
 
 from __future__ import annotations
@@ -160,6 +161,26 @@ def test_it_is_a_typed_error_that_names_the_fix(name: str) -> None:
     call, kind, says = ELSEWHERE[name]
     with pytest.raises(kind, match=re.compile(says, re.DOTALL)):
         call()
+
+
+def test_3_a_param_widened_by_a_constant_is_told_once() -> None:
+    def graph(factor: Any, dtype: Any = rlx.f32) -> rlx.Graph:
+        g = rlx.Graph("g")
+        h = g.input("x", (8, 4), dtype) @ g.param("w", (4, 3), dtype)
+        g.output("loss", (h * factor + h * factor).sum())
+        return g
+
+    wide, line = graph(rlx.constant(np.array(2.0))), graph.__code__.co_firstlineno + 3
+    for h in (wide, rlx.train_step(wide, of="loss", optimizer=rlx.optim.sgd(0.1)),
+              rlx.vmap(wide, in_axes={"x": 0}, size=2)):
+        says = rf"(?s)param 'w' is f32, .*f64.*rlx\.constant\(…, f32\).*{__file__}:{line}"
+        with pytest.warns(UserWarning, match=says) as found:
+            rlx.compile(h)
+        assert len(found) == 1 and found[0].filename == __file__
+    # These say what they want; pytest makes a warning an error.
+    for h in (graph(np.array(2.0)), graph(2.0), graph(rlx.constant(2.0)),
+              graph(rlx.constant(np.array(2.0)), rlx.f64)):
+        rlx.compile(h)
 
 
 @pytest.mark.parametrize("dtype", [

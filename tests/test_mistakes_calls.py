@@ -179,6 +179,23 @@ def test_params_go_by_name_into_init(make: Any) -> None:
             exe.init(wrong)
 
 
+@each_model
+def test_31_32_init_with_missing_or_further_params(make: Any) -> None:
+    exe: Any = rlx.compile(step_of(make()))
+    for given, word in (({}, "'w'"), ({**W, "v": W["w"]}, "'v'"), ({"W": W["w"]}, "'w'")):
+        with pytest.raises(rlx.ArgumentError, match=word):
+            exe.init(given)
+
+
+def test_36_arrays_in_any_layout_are_taken() -> None:
+    exe = rlx.compile(model())
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    want = exe(**W, x=x[:, ::2].copy(), y=BATCH["y"]).loss
+    for laid in (x[:, ::2], np.asfortranarray(x[:, ::2]), x[::-1, ::2][::-1]):
+        assert not laid.flags.c_contiguous
+        assert exe(**W, x=laid, y=BATCH["y"]).loss == want
+
+
 def test_arrays_of_other_systems_are_taken() -> None:
     class Foreign:
         """What torch and JAX arrays have."""

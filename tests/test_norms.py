@@ -10,8 +10,9 @@ import pytest
 
 import rlx_py as rlx
 from rlx_py import nn
+from rlx_py.ir import node
 from rlx_py.ir.node import Node
-from rlx_py.ir.types import f16, f32, f64, i32
+from rlx_py.ir.types import TensorType, f16, f32, f64, i32
 
 Array = np.ndarray[Any, Any]
 X = np.random.default_rng(5).standard_normal((4, 6, 3, 5))
@@ -30,7 +31,7 @@ def run(build: Callable[..., Node], *arrays: Array) -> tuple[Array, ...]:
 
 
 def leaf(*shape: int, dtype: Any = f32) -> Node:
-    return rlx.Graph().input("x", shape, dtype)
+    return node.leaf("x", "input", TensorType(dtype, shape))
 
 
 REFUSED: list[tuple[type[Exception], str, Callable[[], Any]]] = [

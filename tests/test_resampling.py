@@ -10,8 +10,9 @@ import pytest
 
 import rlx_py as rlx
 from rlx_py import nn
+from rlx_py.ir import node
 from rlx_py.ir.node import Node
-from rlx_py.ir.types import f32, i32
+from rlx_py.ir.types import TensorType, f32, i32
 
 Array = np.ndarray[Any, Any]
 INF, NAN = np.inf, np.nan
@@ -19,7 +20,7 @@ X = np.random.default_rng(5).standard_normal((2, 3, 7, 5))
 
 
 def leaf(*shape: int, dtype: Any = f32) -> Node:
-    return rlx.Graph().input("x", shape, dtype)
+    return node.leaf("x", "input", TensorType(dtype, shape))
 
 
 def values(build: Callable[..., Any], *arrays: Any) -> list[Array]:

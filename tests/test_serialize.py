@@ -119,7 +119,7 @@ def test_what_can_not_be_loaded_is_not_written(tmp_path: Path) -> None:
     odd = Graph()
     odd.output("y", make(Op("odd", lambda x, *, k: x), (odd.input("x", 2),), {"k": (0,) * 5000}))
     foreign = Graph()
-    foreign.output("y", Graph().input("x", 2))
+    foreign.outputs["y"] = Graph().input("x", 2)
     wrong = Graph()
     wrong.state("m", (3,), init=np.zeros(4))
     for graph, error in ((odd, ArgumentError), (foreign, VerifyError), (wrong, ArgumentError)):

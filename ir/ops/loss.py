@@ -75,6 +75,25 @@ def hits(logits: Node, labels: Node) -> Node:
     return EQ(widened(labels, logits, (axis,)), iota(logits.shape, axis, labels.dtype))
 
 
+def _infer_labels(labels: TensorType, *, classes: int, ignore: int | None) -> Type:
+    require_classes(labels, labels.shape)
+    return labels
+
+
+def _doubt(labels: Array, classes: int, ignore: int | None) -> str:
+    """The first label that is no class and not the one to ignore."""
+    wrong = (labels < 0) | (labels >= classes)
+    if ignore is not None:
+        wrong &= labels != ignore
+    return f"label {labels[wrong][0]} is none of the {classes} classes" if wrong.any() else ""
+
+
+# The labels themselves; it tells `check_inputs` which numbers are classes.
+LABELS = composite("labels", _infer_labels, lambda labels, *, classes, ignore: labels,
+                   batch=unchanged, rows=lambda node: [same_axes(node.rank)],
+                   doubt=lambda labels, *, classes, ignore: _doubt(labels, classes, ignore))
+
+
 def ignored(labels: Node, ignore: int) -> Node:
     """Where label = ignore."""
     if labels.dtype.bits < 64:  # ignore may not fit
@@ -125,12 +144,7 @@ def _hard_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
 
 
 def _doubt_labels(logits: Array, labels: Array, *, smoothing: float, ignore: int | None) -> str:
-    """The first label that is no class and not the one to ignore."""
-    classes = logits.shape[-1]
-    wrong = (labels < 0) | (labels >= classes)
-    if ignore is not None:
-        wrong &= labels != ignore
-    return f"label {labels[wrong][0]} is none of the {classes} classes" if wrong.any() else ""
+    return _doubt(labels, logits.shape[-1], ignore)
 
 
 SOFTMAX_CROSS_ENTROPY = composite("softmax_cross_entropy", _infer_hard, _hard, vjp=_hard_vjp,
@@ -253,6 +267,7 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, ignore_index: int
         counted = filled(1, loss.tensor.with_dtype(x.dtype.compute))
     else:
         scale = _class_weights(x, weight)
+        q = LABELS(q, classes=x.shape[-1], ignore=ignore_index)
         own = SELECT(hits(x, q), scale, filled(0, x.tensor))
         # The weights of a row that is ignored are 0, so its loss and gradient are.
         skipped = widened(ignored(q, ignore_index), x, (x.rank - 1,))

@@ -19,7 +19,7 @@ from rlx_py.ir.ops.distance import pairwise_distance
 from rlx_py.ir.ops.elementwise import ABS, DIV, MAX, RSQRT, SELECT, STOP_GRADIENT, fill
 from rlx_py.ir.ops.folding import mean
 from rlx_py.ir.ops.located import located
-from rlx_py.ir.ops.loss import finished, hits, in_one_type, require_classes
+from rlx_py.ir.ops.loss import LABELS, finished, hits, in_one_type, require_classes
 from rlx_py.ir.ops.movement import filled, spread
 from rlx_py.ir.ops.operand import as_node, convert, operands, together
 from rlx_py.ir.ops.reduce import REDUCE_MAX, REDUCE_SUM, widened
@@ -97,7 +97,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0,
         raise ShapeError(f"scores must be [N, C] or [C], not {x.type}")
     require_classes(labels.tensor, x.shape[:-1])
     dtype, axis = x.dtype, x.rank - 1
-    x = convert(x, dtype.compute)
+    x, labels = convert(x, dtype.compute), LABELS(labels, classes=x.shape[-1], ignore=None)
     own, zero = hits(x, labels), fill(x, 0)
     score = REDUCE_SUM(SELECT(own, x, zero), axes=(axis,))
     z = x - widened(score, x, (axis,)) + real("margin", margin)

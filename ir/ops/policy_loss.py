@@ -14,6 +14,7 @@ from rlx_py.ir.ops.elementwise import EXP, GUARDED_MUL, MAX, NEG, SELECT, STOP_G
 from rlx_py.ir.ops.folding import sum
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.loss import (
+    LABELS,
     REDUCTIONS,
     classes_last,
     finished,
@@ -44,7 +45,7 @@ def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -1
         raise ShapeError(f"log-probabilities {x.type} have no classes")
     require_classes(labels.tensor, x.shape[:-1])
     dtype, axis, skip = x.dtype, x.rank - 1, integer("ignore_index", ignore_index)
-    x = convert(x, dtype.compute)
+    x, labels = convert(x, dtype.compute), LABELS(labels, classes=x.shape[-1], ignore=skip)
     own, zero, scale = hits(x, labels), fill(x, 0), fill(x, 1)
     if weight is not None:
         w = convert(as_node(weight, x.dtype), x.dtype)

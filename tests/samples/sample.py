@@ -11,7 +11,7 @@ import numpy as np
 import rlx_py.ir.ops  # noqa: F401  (fills the registry)
 from rlx_py.ir.errors import DTypeError
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Node, Op, make, pack
+from rlx_py.ir.node import Node, Op, leaf, make, pack
 from rlx_py.ir.types import DTYPES, DType, TensorType, TupleType, as_dtype, f64
 
 Array = np.ndarray[Any, Any]
@@ -76,7 +76,7 @@ class Sample:
 
 def placeholder(type: TensorType) -> Node:
     """A leaf of no graph."""
-    return Graph().input("x", type.shape, type.dtype)
+    return leaf("x", "input", type)
 
 
 def add_sample(g: Graph, sample: Sample, dtype: DType, prefix: str) -> None:
