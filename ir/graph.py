@@ -31,7 +31,8 @@ from rlx_py.ir.text import show
 from rlx_py.ir.tree import Nesting
 from rlx_py.ir.types import TensorType, TupleType, as_dtype, as_shape, f32
 
-RESERVED = ("out", "discard_updates")  # what calls of an executable take besides inputs
+# What calls of an executable take besides arrays; a param or state of the first name goes first.
+RESERVED = ("out", "discard_updates")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +117,8 @@ class Graph:
 
     def _leaf(self, table: dict[str, Node], name: str, kind: str, shape: Any, dtype: Any) -> Node:
         self._check_name(name, self.leaves)
-        if kind == "input" and name in RESERVED:
-            raise ArgumentError(f"input {name!r}: calls of an executable take an argument of that "
+        if name in RESERVED and (kind == "input" or name != "out"):
+            raise ArgumentError(f"{kind} {name!r}: calls of an executable take an argument of that "
                                 "name themselves; name it otherwise" + at(user_location()))
         try:
             type = TensorType(as_dtype(dtype), as_shape(shape))

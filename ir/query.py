@@ -13,6 +13,7 @@ import networkx as nx
 
 from rlx_py.ir.errors import ArgumentError, BackendError
 from rlx_py.ir.node import LEAF, PROJECT, TUPLE, Node
+from rlx_py.ir.paths import file_path
 from rlx_py.ir.stored import ContractRule, LoopRule, ReduceRule
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def draw_graph(graph: Graph, path: str | os.PathLike[str]) -> Path:
 
     Raises ArgumentError (another ending), BackendError (Graphviz is absent or fails), OSError.
     """
-    target = Path(path)
+    target = file_path(path)
     if target.suffix not in (".dot", *PICTURES):
         raise ArgumentError(f"a drawing ends in .dot, {', '.join(PICTURES)}, not {target.name!r}")
     source = target.with_suffix(".dot")
@@ -111,8 +112,11 @@ def _render(source: Path, target: Path) -> None:
     if program is None:
         raise BackendError(f"Graphviz's program 'dot' is not installed: wrote {source}, "
                            f"but not {target.name}")
-    done = subprocess.run([program, f"-T{target.suffix[1:]}", "-o", str(target), str(source)],
-                          capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run([program, f"-T{target.suffix[1:]}", "-o", str(target), str(source)],
+                              capture_output=True, text=True, check=False)
+    except OSError as error:  # of processes or memory there are no more
+        raise BackendError(f"{program} can't be run on {source}: {error}") from error
     if done.returncode:
         raise BackendError(f"dot fails on {source}: {done.stderr.strip()}")
 

@@ -18,7 +18,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from rlx_py.ir.dim import Dim, read_size
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, OPS, Location, Node
+from rlx_py.ir.paths import file_path
 from rlx_py.ir.restore import check_bools, restored, set_leaf, set_root, state_init
 from rlx_py.ir.signature import MOST_DEPTH, check_attribute, check_type, first_line
 from rlx_py.ir.types import DTYPES, TensorType, TupleType, Type, as_dtype
@@ -72,7 +73,7 @@ def load_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 def _write(path: str | os.PathLike[str], arrays: dict[str, Array],
            metadata: dict[str, str] | None) -> None:
-    target = Path(path)
+    target = file_path(path)
     aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(target.parent)!r}")
@@ -94,11 +95,12 @@ def _write(path: str | os.PathLike[str], arrays: dict[str, Array],
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Array]]:
     """Metadata and arrays of a file."""
-    name = PurePath(path).name
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {os.fspath(path)!r}")
+    target = file_path(path)
+    name = target.name
+    if not target.is_file():
+        raise FileNotFoundError(f"there is no file {str(target)!r}")
     try:
-        with safe_open(os.fspath(path), framework="numpy") as file:
+        with safe_open(str(target), framework="numpy") as file:
             arrays = {key: _array(file, key) for key in sorted(file.keys())}
             return dict(file.metadata() or {}), arrays
     except (SafetensorError, ValueError, MemoryError) as error:
@@ -232,7 +234,7 @@ def load_graph(path: str | os.PathLike[str], make: Callable[[str], Graph]) -> Gr
     Raises FormatError and OSError.
     """
     metadata, tensors = _read(path)
-    name = PurePath(path).name
+    name = file_path(path).name
     if KEY not in metadata:
         raise FormatError(f"{name} holds no graph")
     with _named(name):

@@ -102,6 +102,7 @@ class DynamicExecutable(Executable):
         # What runs are the specialisations; the base class has what only asks for the graph.
         self.graph, self.options, self.strict = graph, options, options.strict
         self.interface = interface_of(graph)
+        self._out_is_leaf = "out" in self.interface.leaves
         self.specializations = specializations
         self._varying = {k: t for k, t in self.interface.leaves.items() if names_in(t.shape)}
         self._solved: dict[tuple[tuple[str, Shape], ...], Sizes] = {}
@@ -118,9 +119,11 @@ class DynamicExecutable(Executable):
                  **arrays: Any) -> Outputs:
         """Run at the sizes of the arrays. Raises also ShapeError where their shapes contradict each
         other, or leave a size open."""
-        self._check_call(args, discard_updates)
-        return self._fitting(arrays, self.interface.leaves)(
-            out=out, discard_updates=discard_updates, **arrays)
+        return super().__call__(*args, out=out, discard_updates=discard_updates, **arrays)
+
+    def _run(self, arrays: dict[str, Any], out: Any = None) -> Outputs:
+        """A call, its arrays in a dict; next values are lost."""
+        return self._fitting(arrays, self.interface.leaves)._run(arrays, out)
 
     def init(self, params: Mapping[str, Any]) -> State:
         """State to train with. Raises also ShapeError where a state has a size that no param has;

@@ -30,6 +30,7 @@ class CompiledFunction:
         self._runner = runner
         self._defaults, self._changed = interface.defaults, interface.changed
         self._called = Intake(interface.leaves, strict=strict)
+        self._out_is_leaf = "out" in interface.leaves
         kept = {**interface.params, **interface.states}
         self._stepped = Intake({**interface.inputs, **kept}, strict=strict, held=kept.keys(),
                                written=self._changed)
@@ -48,9 +49,15 @@ class CompiledFunction:
         discard_updates: run a graph with updates or next values too, which are lost; states that
         have next values may then be left out (their initial value). `step` keeps them. Raises
         ArgumentError (a missing or unknown name, such a graph without that), ShapeError,
-        DTypeError before it runs.
+        DTypeError before it runs. Where a param or state is named `out`, that is what it means.
         """
         self._check_call(args, discard_updates)
+        if self._out_is_leaf and out is not None:
+            arrays, out = {**arrays, "out": out}, None
+        return self._run(arrays, out)
+
+    def _run(self, arrays: dict[str, Any], out: Any = None) -> Outputs:
+        """A call, its arrays in a dict; next values are lost."""
         values, addresses, lent = self._own(arrays)
         found = self._fresh() if out is None else self._given(out, addresses, self._called)
         self._runner.run(values, found)

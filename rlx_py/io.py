@@ -7,7 +7,6 @@ from pathlib import Path
 from rlx_py.backends.llvm.library import open_library
 from rlx_py.function import CompiledFunction, check_threads
 from rlx_py.ir.config import CONFIG
-from rlx_py.ir.errors import ArgumentError
 
 
 def load(path: str | Path, *, threads: int | None = None, strict: bool = False
@@ -20,7 +19,5 @@ def load(path: str | Path, *, threads: int | None = None, strict: bool = False
     run. Load only files you trust: a library is code.
     """
     check_threads(threads)
-    if not isinstance(path, str | Path) or not str(path) or "\0" in str(path):
-        raise ArgumentError(f"{path!r} is no path of a library")
     interface, runner = open_library(path, threads=threads or CONFIG.threads)
     return CompiledFunction(interface, runner, strict=strict)

@@ -27,6 +27,7 @@ class NestedExecutable(Executable):
         self.inner, self.nesting = inner, nesting
         self.graph, self.interface = inner.graph, inner.interface
         self.options, self.strict = inner.options, inner.strict
+        self._out_is_leaf = "out" in inner.interface.leaves
         self._params = nesting.argument_names(nesting.arguments[0][0])
 
     def __call__(self, /, *args: Any, out: Any = None, discard_updates: Any = False,
@@ -37,8 +38,6 @@ class NestedExecutable(Executable):
         Without positional arguments it takes and returns names, as every executable. Raises
         ArgumentError (another nesting), ShapeError, DTypeError before it runs.
         """
-        if not args:
-            return self.inner(out=out, discard_updates=discard_updates, **self._flat(arrays))
         roots = list(self.nesting.roots)
         if len(args) > len(roots):
             raise ArgumentError(f"{self.interface.name!r} takes {len(roots)} arguments, "
@@ -47,9 +46,11 @@ class NestedExecutable(Executable):
         twice = [k for k in given if k in arrays]
         if twice:
             raise ArgumentError(f"{self.interface.name!r}: {twice[0]!r} is given twice")
-        found = self.inner(out=out, discard_updates=discard_updates,
-                           **self._flat({**given, **arrays}))
-        return self._nested(dict(found))
+        self._check_call((), discard_updates)
+        if not args and self._out_is_leaf and out is not None:
+            arrays, out = {**arrays, "out": out}, None
+        found = self.inner._run(self._flat({**given, **arrays}), out)
+        return self._nested(dict(found)) if args else found
 
     def init(self, params: Any) -> State:
         """State to train with, from params nested as the function takes them or by path."""

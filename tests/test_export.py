@@ -389,7 +389,7 @@ def test_kind_and_path_are_checked(tmp_path: Path) -> None:
     exe = compile(no_inputs()[0])
     with pytest.raises(ArgumentError, match="no kind 'dll'"):
         exe.export(tmp_path / "step", "dll")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="names no file"):
+    with pytest.raises(ArgumentError, match="no path of a file"):
         exe.export("", "object")
     assert exe.export(tmp_path / "v1.2", "object").name == "v1.2.o"
     assert "v1_2_run" in (tmp_path / "v1.2.h").read_text()

@@ -106,6 +106,7 @@ AT_THE_LINE: dict[str, tuple[Callable[[], Any], type[rlx.RLXError], str]] = {
                 r"'full' is neither 'same' nor 'valid'"),
     "reserved out": (lambda: G.input("out", ()), rlx.ArgumentError, r"input 'out'"),
     "reserved flag": (lambda: G.input("discard_updates", ()), rlx.ArgumentError, r"input 'disc"),
+    "reserved param": (lambda: G.param("discard_updates", ()), rlx.ArgumentError, r"param 'disc"),
     "call of nothing": (lambda: G.call(None), rlx.ArgumentError, r"takes a graph, not NoneType"),
     "call of text": (lambda: rlx.call("g"), rlx.ArgumentError, r"takes a graph, not str"),
 }
@@ -298,3 +299,40 @@ def test_a_hostile_description_of_a_library_is_a_format_error(tmp_path: Path) ->
         path.write_bytes(content[:start] + text + content[start + size:])
         with pytest.raises(rlx.FormatError, match="damaged|format"):
             rlx.load(path)
+
+
+PATHS: dict[str, Callable[[Any], Any]] = {
+    "load": rlx.load, "save": G.save, "Graph.load": rlx.Graph.load, "draw": G.draw,
+    "export": lambda path: rlx.compile(_model()).export(path),
+    "save_arrays": lambda path: rlx.save_arrays(path, {}), "load_arrays": rlx.load_arrays}
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("path", [None, "", ".", "/", "a\0b", b"a\0b", 3, [], object(), "\ud800"],
+                         ids=repr)
+def test_what_is_no_path_is_told_at_the_line(name: str, path: Any) -> None:
+    with pytest.raises(rlx.ArgumentError, match="no path of a file") as error:
+        PATHS[name](path)
+    assert repr(path) in str(error.value) and f"{__file__}:" in str(error.value)
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_path_that_leads_nowhere_is_told(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file" / "below.svg", tmp_path / ("x" * 300 + ".svg")):
+        with pytest.raises((OSError, rlx.ArgumentError)) as error:
+            PATHS[name](path)
+        assert path.name[:9] in str(error.value) or "file" in str(error.value)
+
+
+def test_a_linker_that_can_not_be_run_is_told(tmp_path: Path,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: Any, **options: Any) -> Any:
+        raise BlockingIOError(11, "Resource temporarily unavailable")  # the limit of processes
+
+    exe = rlx.compile(_model())
+    monkeypatch.setattr("subprocess.run", refused)
+    with pytest.raises(rlx.BackendError, match="can't be run to link.*temporarily unavailable"):
+        exe.export(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+    assert exe.export(tmp_path / "model", kind="object").is_file()

@@ -179,6 +179,47 @@ def test_params_go_by_name_into_init(make: Any) -> None:
             exe.init(wrong)
 
 
+@each_backend
+@pytest.mark.parametrize("batch", [4, rlx.dim("B")], ids=["plain", "dynamic"])
+@pytest.mark.parametrize("name", ["out", "self", "state", "sub", "args", "arrays", "params"])
+def test_params_and_states_of_any_name_are_passed(name: str, batch: Any, backend: str) -> None:
+    g = rlx.Graph("model")
+    x = g.input("x", (batch, 3))
+    g.output("loss", ((x @ g.param(name, (3,))) ** 2).mean())
+    exe = rlx.compile(g, backend)
+    given: dict[str, Any] = {name: W["w"], "x": BATCH["x"]}
+    assert exe(**given).loss == 9
+    assert exe.find_nan(**given) is None
+    exe.check_inputs(**given)
+    step = rlx.compile(step_of(g), backend)
+    state = step.init({name: W["w"]})
+    assert step.step(state, x=BATCH["x"]).loss == 9
+    assert exe(**state.params, x=BATCH["x"]).loss < 9
+    kept = rlx.Graph("state")
+    kept.next(name, kept.state(name, (3,), init=1.0) + kept.input("x", (batch, 3)).sum(0))
+    kept.output("y", kept.states[name].node * 2)
+    exe = rlx.compile(kept, backend)
+    np.testing.assert_array_equal(
+        exe(**given, discard_updates=True).y, [2, 2, 2])
+
+
+@each_backend
+@pytest.mark.parametrize("batch", [4, rlx.dim("B")], ids=["plain", "dynamic"])
+def test_a_traced_param_named_out_is_passed(batch: Any, backend: str) -> None:
+    g = rlx.trace(lambda p, x: {"loss": ((x @ p["out"]) ** 2).mean()},
+                  {"out": rlx.spec((3,))}, rlx.spec((batch, 3)))
+    exe: Any = rlx.compile(g, backend)
+    params, x = {"out": W["w"]}, BATCH["x"]
+    assert exe(params, x)["loss"] == 9 and exe(out=W["w"], x=x).loss == 9
+    filled = np.zeros((), np.float32)
+    assert exe(params, x, out={"loss": filled})["loss"] is filled and filled == 9
+    grads: Any = rlx.compile(rlx.value_and_grad(g, of="loss"), backend)
+    np.testing.assert_array_equal(grads(params, x).grad["out"], [6, 6, 6])
+    step: Any = rlx.compile(step_of(g), backend)
+    state = step.init(params)
+    assert step.step(state, x).loss == 9 and state.params["out"][0] < 1
+
+
 @each_model
 def test_31_32_init_with_missing_or_further_params(make: Any) -> None:
     exe: Any = rlx.compile(step_of(make()))

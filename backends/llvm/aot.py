@@ -27,6 +27,7 @@ from rlx_py.backends.llvm.targets import Target, host, machine, same_system
 from rlx_py.ir.errors import ArgumentError, BackendError
 from rlx_py.ir.interface import Interface
 from rlx_py.ir.kernel import Program
+from rlx_py.ir.paths import file_path
 from rlx_py.passes.cost import bytes_moved, flops
 
 Kind = Literal["object", "shared", "static"]
@@ -56,7 +57,7 @@ def export_program(program: Program, interface: Interface, path: str | Path, *,
     if kind not in get_args(Kind):
         raise ArgumentError(f"no kind {kind!r} of export; there are {list(get_args(Kind))}")
     target = target or host()
-    base = _without_suffix(Path(path))
+    base = _without_suffix(file_path(path))
     symbol = identifier(base.name if name is None else name).rstrip("_")
     fields = fields_of(program, interface)
     module = emit_module(program, target, f"{symbol}_entry")
@@ -93,8 +94,6 @@ def arguments(name: str, libraries: Sequence[str]) -> str:
 
 
 def _without_suffix(path: Path) -> Path:
-    if not path.name:
-        raise ArgumentError(f"{str(path)!r} names no file to export to")
     return path.with_suffix("") if path.suffix in SUFFIXES.values() else path
 
 
@@ -139,7 +138,10 @@ def link(code: bytes, target: Target, folder: Path, name: str, libraries: Sequen
         command[1:1] = ["-nostartfiles", "-Wl,-z,defs", "-Wl,--as-needed",
                         "-Xlinker", "-soname", "-Xlinker", name]
     environment = {k: v for k, v in os.environ.items() if k != "LD_RUN_PATH"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    except OSError as error:  # of processes or memory there are no more
+        raise BackendError(f"{compiler} can't be run to link the library: {error}") from error
     if done.returncode or not result.exists():
         raise BackendError(f"{compiler} could not link the library: {done.stderr.strip()}")
     return result.read_bytes()

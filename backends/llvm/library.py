@@ -19,6 +19,7 @@ from rlx_py.backends.llvm.parallel import parallel_for, team_size
 from rlx_py.backends.llvm.targets import host, same_system
 from rlx_py.ir.errors import ArgumentError, BackendError, FormatError
 from rlx_py.ir.interface import Interface, from_fields
+from rlx_py.ir.paths import file_path
 
 LEVEL_2 = frozenset(("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"))
 LEVEL_3 = LEVEL_2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"}
@@ -64,7 +65,7 @@ def open_library(path: str | Path, *, threads: int | None = None
     Raises ArgumentError (no such file), FormatError (no such library, or a damaged one),
     BackendError (one for another machine).
     """
-    file = _find(Path(path))
+    file = _find(file_path(path))
     content = file.read_bytes()
     found = _description(file, content)
     _check_machine(file, found)
