@@ -350,3 +350,20 @@ def test_integers_stay_one_loop() -> None:
     loops = schedule(lowered((5000, 3), lambda x: rlx.sum(x, axis=0), rlx.i32), CpuTarget())
     kernels = [add_in_pairs(k.body) for k in loops.kernels]
     assert kernels == [k.body for k in loops.kernels]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_gradients_of_running_products_keep_their_digits(backend: str) -> None:
+    n = 20_000 if backend == "reference" else 1_000_000
+    g = rlx.Graph()
+    x = g.input("x", (n,))
+    g.output("product", rlx.cumprod(x, axis=0).sum())
+    x0 = np.ones(n, np.float32)
+    places = np.arange(n, dtype=np.float64)
+    found = rlx.compile(rlx.grad(g, of="product", wrt="x"), backend)(x=x0).grad_x
+    np.testing.assert_allclose(found, n - places, rtol=1e-6)
+    scaled = rlx.Graph()
+    y = scaled.input("x", (n,))
+    scaled.output("loss", (rlx.cumprod(y, axis=0) * np.float32(0.1)).sum())
+    found = rlx.compile(rlx.grad(scaled, of="loss", wrt="x"), backend)(x=x0).grad_x
+    np.testing.assert_allclose(found, np.float64(np.float32(0.1)) * (n - places), rtol=1e-6)

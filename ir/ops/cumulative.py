@@ -22,7 +22,7 @@ from rlx_py.ir.ops.movement import padded
 from rlx_py.ir.ops.rows import beside_axis
 from rlx_py.ir.pairs import CHAIN, running, runs, wide
 from rlx_py.ir.stored import Emitter, LoopRule
-from rlx_py.ir.types import TensorType, Type
+from rlx_py.ir.types import TensorType, Type, f64
 
 
 def _infer_cumulative(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> Type:
@@ -184,18 +184,23 @@ def _infer_recurrence(a: TensorType, b: TensorType, *, axis: int, reverse: bool)
 
 
 def _eval_recurrence(a: Array, b: Array, *, axis: int, reverse: bool) -> Array:
-    a, b = np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0)
+    dtype = b.dtype
+    a, b = (np.moveaxis(x, axis, 0) for x in (a, b))
+    if dtype.kind not in "biu":
+        a, b = a.astype(np.float64), b.astype(np.float64)
     found = np.array(b)
     order = range(len(b))[::-1] if reverse else range(len(b))
     for done, i in enumerate(order):
         # The first state is the first term: what a multiplies there does not exist.
         if done:
             found[i] = a[i] * found[order[done - 1]] + b[i]
-    return np.moveaxis(found, 0, axis)
+    return np.moveaxis(found, 0, axis).astype(dtype, copy=False)
 
 
 def _recurrence_loops(node: Node, emit: Emitter) -> None:
-    axis, reverse, acc = node.attrs["axis"], node.attrs["reverse"], node.dtype.compute
+    """The state is f64: of factors near 1 it is a long sum, which f32 in one chain gets wrong."""
+    axis, reverse = node.attrs["axis"], node.attrs["reverse"]
+    acc = f64 if node.dtype.is_float else node.dtype.compute
     size = node.shape[axis]
     if not size:
         return
