@@ -134,6 +134,12 @@ SPELLINGS: dict[str, Function] = {
     "flipped": lambda w, v: (rlx.flip(v, 1) * rlx.sqrt(rlx.flip(w))) @ rlx.flip(v, 1).T,
     "applied": lambda w, v: v @ (rlx.sqrt(w)[:, None] * (v.T @ SQUARE)),
     "applied_to_a_vector": lambda w, v: v @ (rlx.sqrt(w) * (v.T @ np.array([1.0, -2, 4]))),
+    "its_diagonal": lambda w, v: (v * v * rlx.sqrt(w)).sum(-1),
+    "its_diagonal_by_squares": lambda w, v: (v * w ** 0.25) ** 2 @ rlx.ones((3,), dtype=f64),
+    "its_trace": lambda w, v: (v ** 2 * rlx.sqrt(w)).sum(),
+    "a_quadratic_form": lambda w, v: ((v.T @ np.array([1.0, -2, 4])) ** 2 * rlx.sqrt(w)).sum(),
+    "a_quadratic_form_by_sums": lambda w, v: (
+        (v * np.array([[1.0], [-2], [4]])).sum(0) ** 2 * rlx.sqrt(w)).sum(),
     "product": lambda w, v: (v * rlx.sqrt(w)) @ v.T @ SQUARE @ (v * rlx.exp(w)) @ v.T,
 }
 

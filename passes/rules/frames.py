@@ -16,6 +16,7 @@ from rlx_py.ir.ops.contract import CONTRACT, dims_of
 from rlx_py.ir.ops.elementwise import CAST, DIV, MUL, NEG, SELECT, fill
 from rlx_py.ir.ops.factor import EIGH, SVD
 from rlx_py.ir.ops.movement import BROADCAST, PAD, RESHAPE, REVERSE, SLICE, TRANSPOSE
+from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.passes.rules.rule import is_const
 
 # Of each factorisation, the results that hold vectors, and the axis that numbers them.
@@ -151,6 +152,10 @@ class Network:
         if op is CONTRACT:
             return self._contract_parts(node, labels)
         x = node.inputs[0]
+        if op is REDUCE_SUM:
+            kept = iter(labels)
+            return [(x, tuple(self.label(size) if i in attrs["axes"] else next(kept)
+                              for i, size in enumerate(x.shape)))]
         if op is TRANSPOSE:
             order = attrs["axes"]
             return [(x, tuple(labels[order.index(i)] for i in range(x.rank)))]
@@ -204,7 +209,7 @@ def _structural(node: Node) -> Sequence[Node]:
     op = node.op
     if op is CONTRACT or op is MUL:
         return node.inputs
-    if op in (TRANSPOSE, BROADCAST, NEG, DIV):
+    if op in (TRANSPOSE, BROADCAST, REDUCE_SUM, NEG, DIV):
         return node.inputs[:1]
     if op is RESHAPE:
         return node.inputs if is_squeeze(node) else ()

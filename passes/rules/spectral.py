@@ -31,6 +31,7 @@ from rlx_py.ir.ops.movement import (
 )
 from rlx_py.ir.ops.operand import broadcast_to
 from rlx_py.ir.ops.products import matmul
+from rlx_py.ir.ops.reduce import REDUCE_SUM
 from rlx_py.ir.ops.rows import same_axes
 from rlx_py.ir.ops.scalar_body import opened, scalar_body
 from rlx_py.ir.ops.shaping import window
@@ -50,8 +51,8 @@ from rlx_py.passes.rules.frames import (
 from rlx_py.passes.rules.rule import is_const, number_of, rule
 
 
-@rule(CONTRACT)
-def function_of_matrix(n: Node) -> Node | None:  # V f(λ) Vᵀ, U f(σ) Vᵀ -> functions of a
+@rule(CONTRACT, REDUCE_SUM)
+def function_of_matrix(n: Node) -> Node | None:  # V f(λ) Vᵀ, U f(σ) Vᵀ, Σ V V f(λ) -> functions of a
     if not n.dtype.is_float:
         return None
     network, output = network_of(n)
