@@ -153,8 +153,8 @@ class Network:
             return self._contract_parts(node, labels)
         x = node.inputs[0]
         if op is REDUCE_SUM:
-            kept = iter(labels)
-            return [(x, tuple(self.label(size) if i in attrs["axes"] else next(kept)
+            left = iter(labels)
+            return [(x, tuple(self.label(size) if i in attrs["axes"] else next(left)
                               for i, size in enumerate(x.shape)))]
         if op is TRANSPOSE:
             order = attrs["axes"]

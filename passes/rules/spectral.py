@@ -52,7 +52,7 @@ from rlx_py.passes.rules.rule import is_const, number_of, rule
 
 
 @rule(CONTRACT, REDUCE_SUM)
-def function_of_matrix(n: Node) -> Node | None:  # V f(λ) Vᵀ, U f(σ) Vᵀ, Σ V V f(λ) -> functions of a
+def function_of_matrix(n: Node) -> Node | None:  # V f(λ) Vᵀ, U f(σ) Vᵀ -> functions of a
     if not n.dtype.is_float:
         return None
     network, output = network_of(n)
