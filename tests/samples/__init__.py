@@ -28,7 +28,7 @@ SAMPLES: tuple[Sample, ...] = (
     *norms.SAMPLES, *orders.SAMPLES, *matrices.SAMPLES, *random.SAMPLES, *attention.SAMPLES,
     *activations.SAMPLES, *experts.SAMPLES, *resampling.SAMPLES,
     *recurrent.SAMPLES, *regions.SAMPLES, *state_spaces.SAMPLES,
-    *mamba3.SAMPLES)
+    *mamba3.SAMPLES, *layers.LABELLED)
 
 # Ops that are no computation of their own, and where they are tested.
 EXEMPT = {

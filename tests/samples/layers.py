@@ -241,8 +241,6 @@ def loss_samples() -> list[Sample]:
         found += [op("softmax_cross_entropy", case, x, labels, **attrs),
                   op("softmax_cross_entropy_backward", case, reals(*x.shape[:-1], seed=1), x,
                      labels, **attrs)]
-    found += [op("labels", case, labels, classes=4, ignore=ignore) for case, labels, ignore in (
-        ("rows", LABELS, None), ("ignore", OUTSIDE, 2), ("no_rows", np.zeros(0, np.int32), None))]
     dark = np.array([1, 1, 2, 0, 1], np.int32)
     found.append(op("softmax_cross_entropy", "dark_rows", DARK, dark, smooth=False, smoothing=0.0,
                     ignore=None))
@@ -266,3 +264,6 @@ SAMPLES = [
     *norm_samples("layer_norm"), *norm_samples("rms_norm"), *softmax_samples("softmax"),
     *softmax_samples("log_softmax"), *loss_samples(),
 ]
+LABELLED: tuple[Sample, ...] = tuple(
+    op("labels", case, labels, classes=4, ignore=ignore) for case, labels, ignore in (
+        ("rows", LABELS, None), ("ignore", OUTSIDE, 2), ("no_rows", np.zeros(0, np.int32), None)))
