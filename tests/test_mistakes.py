@@ -309,7 +309,7 @@ PATHS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("path", [None, "", ".", "/", "a\0b", b"a\0b", 3, [], object(), "\ud800"],
-                         ids=repr)
+                         ids=range(10))
 def test_what_is_no_path_is_told_at_the_line(name: str, path: Any) -> None:
     with pytest.raises(rlx.ArgumentError, match="no path of a file") as error:
         PATHS[name](path)
