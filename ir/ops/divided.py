@@ -3,9 +3,9 @@
 A difference of two values that nearly agree keeps few of their digits, so there the form
 f[x, …, y] = ∫₀¹ ∂ₓ f[x + t(y − x), …] dt takes its place, by Gauss's rule of five nodes (C. de
 Boor, Divided differences, 2005). It is taken where both forms agree as far as the quotient is exact
-and the rule is resolved. So a function with a kink or a jump between its arguments keeps the
-quotient, which is infinite where two arguments are equal but the values are not; and so where they
-come with parameters that differ, equal but for the rounding of the largest.
+and the rule is resolved, or errs less. So a function with a kink or a jump between its arguments
+keeps the quotient, which is infinite where two arguments are equal but the values are not; and so
+where they come with parameters that differ, equal but for the rounding of the largest.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class DividedDifferences:
         self.bodies, self.scale, self.free = [body], scale, free
         self.known: dict[tuple[tuple[Point | None, ...], int], Node] = {}
         self.dtype: DType = scale.dtype
-        last_place = float(np.finfo(self.dtype.numpy).eps)
-        self.epsilon, self.rounding = ROUNDING * last_place, REPEATED * last_place
+        self.last_place = float(np.finfo(self.dtype.numpy).eps)
+        self.epsilon, self.rounding = ROUNDING * self.last_place, REPEATED * self.last_place
 
     def at(self, points: Sequence[Point | None], order: int = 0) -> Node:
         """f[points], or its derivative of an order by the first; f is symmetric in the others."""
@@ -89,8 +89,11 @@ class DividedDifferences:
             below = self.at([last, *inner])
         change = value - below
         whole, coarse, size = self._integral(first, inner, gap, order)
-        noise = self.epsilon * (ABS(value) + ABS(below) + self.scale * size)
-        resolved = less_equal(ABS(whole - coarse), UNRESOLVED * size)
+        terms, error = ABS(value) + ABS(below), ABS(whole - coarse)
+        noise = self.epsilon * (terms + self.scale * size)
+        # A derivative that is all rounding is not resolved, but errs less than the quotient.
+        resolved = logical_or(less_equal(error, UNRESOLVED * size),
+                              less_equal(error * ABS(gap), self.last_place * terms))
         near = logical_and(resolved, less_equal(ABS(whole * gap - change), noise))
         near = logical_or(near, logical_and(equal(gap, 0), equal(change, 0)))
         for mine, other in self._compared(first, last):
