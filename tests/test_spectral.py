@@ -172,6 +172,37 @@ def test_batches(name: str, shape: tuple[int, ...]) -> None:
     check(by_eigh(BATCHED[name]), a)
 
 
+PARTS: dict[str, tuple[Function, Array]] = {
+    "top": (by_eigh(lambda w, v: v[:, -1:] @ v[:, -1:].T), np.diag([1.0, 1, 2])),
+    "top_scaled": (by_eigh(lambda w, v: (v[:, 2:] * rlx.exp(w)[2:]) @ v[:, 2:].T),
+                   Q @ np.diag([1.0, 1, 2]) @ Q.T),
+    "rank_one": (by_svd(lambda u, s, vt: (u[:, :1] * s[:1]) @ vt[:1]), np.diag([3.0, 2, 2])),
+    "twice": (by_eigh(lambda w, v: v[:, :1] @ v[:, :1].T @ SQUARE @ v[:, :1] @ v[:, :1].T),
+              np.diag([1.0, 2, 2])),
+    "cut_later": (by_eigh(lambda w, v: (v[:, 1:] * rlx.sqrt(w)[1:]) @ v[:, 1:].T),
+                  np.diag([1.0, 2, 2])),
+    "cut_transposed": (by_eigh(lambda w, v: (v[:, 1:] * w[1:]) @ v.T[1:]), np.diag([1.0, 2, 2])),
+    "cut_backwards": (by_eigh(lambda w, v: (v[:, ::-1][:, :2] * rlx.sqrt(w[::-1])[:2])
+                              @ v.T[::-1][:2]), np.diag([1.0, 2, 2])),
+    "cut_of_svd": (by_svd(lambda u, s, vt: (u[:, 1:] * (1 / s)[1:]) @ vt.T[:, 1:].T),
+                   np.diag([3.0, 2, 2]))}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_the_vectors(name: str) -> None:
+    """One vector or some, cut before or after functions of their values and transposes."""
+    function, a = PARTS[name]
+    check(function, a, native=name in ("top_scaled", "cut_backwards"))
+
+
+def test_a_slope_that_is_all_rounding_is_none() -> None:
+    """1/(1/(λ + 3)) bends by nothing but rounding: its second derivative is 0, not that / a gap."""
+    for seed in range(5):
+        q = np.linalg.qr(np.random.default_rng(seed).standard_normal((3, 3)))[0]
+        for w in ([1.7, 1.7, 1.7], [1.3, 1.3, 2.9]):
+            check(by_eigh(lambda w, v: (v / (1 / (w + 3))) @ v.T), (q * w) @ q.T, native=False)
+
+
 def test_several_functions_of_one_matrix() -> None:
     times = np.array([0.1, 0.5, 2.0])
     check(by_eigh(lambda w, v: (v * rlx.exp(-times[:, None] * w)[:, None, :]) @ v.T),

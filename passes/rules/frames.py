@@ -7,9 +7,9 @@ result lacks. So `(V * f) @ V.T`, `V @ diag(f) @ V.T`, `einsum` and their transp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from rlx_py.ir.node import PROJECT, Node, Op
+from rlx_py.ir.node import PROJECT, Node, Op, project
 from rlx_py.ir.ops.compare import EQ
 from rlx_py.ir.ops.constant import IOTA
 from rlx_py.ir.ops.contract import CONTRACT, dims_of
@@ -22,9 +22,37 @@ from rlx_py.passes.rules.rule import is_const
 # Of each factorisation, the results that hold vectors, and the axis that numbers them.
 VECTORS: dict[tuple[Op, int], int] = {(EIGH, 1): -1, (SVD, 0): -1, (SVD, 2): -2}
 LONGEST = 64  # nodes that one product is followed through
-View = tuple[tuple[object, ...], ...]
 Label = int | None  # None: an axis of size 1
 Labels = tuple[Label, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """Neighbours among the vectors or values of a matrix, from `start` to before `stop`."""
+
+    start: int
+    stop: int
+    backwards: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self.stop - self.start
+
+    def turned(self) -> View:
+        """The same in the other order."""
+        return View(self.start, self.stop, not self.backwards)
+
+    def part(self, start: int, stop: int) -> View:
+        """Those at positions start … stop − 1."""
+        if self.backwards:
+            return View(self.stop - stop, self.stop - start, True)
+        return View(self.start + start, self.start + stop)
+
+    def around(self, start: int, size: int) -> View:
+        """What is `size` long, and this from its position `start` on."""
+        first = self.stop + start - size if self.backwards else self.start - start
+        return View(first, first + size, self.backwards)
 
 
 @dataclass(frozen=True)
@@ -57,23 +85,36 @@ class Frame:
         return self.labels[:-2]
 
 
-def viewed(node: Node, axis: int) -> tuple[Node, View]:
-    """What a node takes of one axis of another, and the other; parts and reversals alone count."""
-    steps: list[tuple[object, ...]] = []
+def viewed(node: Node, axis: int) -> tuple[Node, View, tuple[int, ...]]:
+    """What a node takes of one axis of another, that other, and where its axes are in the node;
+    parts, reversals and transposes alone count."""
     axis %= node.rank
-    while node.op in (SLICE, REVERSE):
-        x = node.inputs[0]
-        if node.op is REVERSE:
-            if node.attrs["axes"] != (axis,):
-                break
-            steps.append(("reverse",))
+    order, steps = tuple(range(node.rank)), list[tuple[Node, int]]()
+    while node.op in (SLICE, REVERSE, TRANSPOSE):
+        if node.op is TRANSPOSE:
+            places = node.attrs["axes"]
+            order = tuple(order[places.index(i)] for i in range(node.rank))
+            axis = places[axis]
+        elif not along_axis(node, axis):
+            break
         else:
-            if any(a != b for i, (a, b) in enumerate(zip(x.shape, node.shape, strict=True))
-                   if i != axis) or node.attrs["step"][axis] != 1:
-                break
-            steps.append(("slice", node.attrs["start"][axis], node.attrs["stop"][axis]))
-        node = x
-    return node, tuple(reversed(steps))
+            steps.append((node, axis))
+        node = node.inputs[0]
+    view = View(0, node.shape[axis])
+    for step, place in reversed(steps):
+        view = view.turned() if step.op is REVERSE else view.part(
+            step.attrs["start"][place], step.attrs["stop"][place])
+    return node, view, order
+
+
+def along_axis(node: Node, axis: int) -> bool:
+    """Whether a slice or reversal leaves all axes but one as they are, and skips nothing there."""
+    if node.op is REVERSE:
+        found: bool = node.attrs["axes"] == (axis,)
+        return found
+    whole = node.inputs[0].shape
+    return node.attrs["step"][axis] == 1 and all(
+        n == whole[i] for i, n in enumerate(node.shape) if i != axis)
 
 
 def frame_of(node: Node, labels: Labels) -> Frame | None:
@@ -81,11 +122,13 @@ def frame_of(node: Node, labels: Labels) -> Frame | None:
     for axis in (-1, -2):
         if node.rank < 2:
             return None
-        base, view = viewed(node, axis)
+        base, view, order = viewed(node, axis)
         if base.op is PROJECT:
             key = (base.inputs[0].op, base.attrs["index"])
-            if VECTORS.get(key) == axis:
-                return Frame(base.inputs[0], base.attrs["index"], view, labels)
+            number = VECTORS.get(key)
+            if number is not None and order[number] == axis % node.rank:
+                return Frame(base.inputs[0], base.attrs["index"], view,
+                             tuple(labels[i] for i in order))
     return None
 
 
@@ -107,14 +150,28 @@ class Network:
     frames: list[Frame] = field(default_factory=list)
     rest: list[tuple[Node, Labels]] = field(default_factory=list)
     merged: dict[int, int] = field(default_factory=dict)
+    singles: dict[tuple[Node, View], Label] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
 
     def label(self, size: int) -> Label:
         """A fresh label of an axis."""
-        if size == 1:
-            return None
+        return None if size == 1 else self._fresh(size)
+
+    def _fresh(self, size: int) -> int:
         self.sizes[len(self.sizes)] = size
         return len(self.sizes) - 1
+
+    def _numbered(self, frame: Frame) -> Frame:
+        """A frame of a single vector with a label for its number, which the next such one shares:
+        whatever two of them are summed over it."""
+        if frame.number is not None or project(frame.source, 0).shape[-1] == 1:
+            return frame
+        key = frame.source, frame.view
+        label = self.singles.pop(key, None)
+        if label is None:
+            label = self.singles[key] = self._fresh(1)
+        place = frame.axis % len(frame.labels)
+        return replace(frame, labels=(*frame.labels[:place], label, *frame.labels[place + 1:]))
 
     def find(self, label: Label) -> Label:
         """The label that stands for all merged with it."""
@@ -133,7 +190,7 @@ class Network:
             node, labels = work.pop()
             frame = frame_of(node, labels)
             if frame is not None:
-                self.frames.append(frame)
+                self.frames.append(self._numbered(frame))
             elif _leads(node):
                 work += self._parts(node, labels)
             elif node.op is BROADCAST:

@@ -24,6 +24,7 @@ from rlx_py.ir.ops.movement import (
     PAD,
     RESHAPE,
     REVERSE,
+    SLICE,
     TRANSPOSE,
     padded,
     permuted,
@@ -43,6 +44,7 @@ from rlx_py.passes.rules.frames import (
     Labels,
     Network,
     View,
+    along_axis,
     is_squeeze,
     network_of,
     squeezed,
@@ -159,15 +161,15 @@ class _Match:
         if value is None:
             value = fill(self.x, 1)
         # What is left out of the vectors counts 0.
-        value = self._within(value, view, ())
+        value = self._within(value, view, View(0, values.shape[-1]))
         return scalar_body([self.x, *self.leaves], value)
 
     def _within(self, value: Node, view: View, outer: View) -> Node:
-        """The value in a part, 0 outside of it."""
-        if not view:
+        """The value in a part, 0 in the rest of an outer one."""
+        if view.size == outer.size:
             return value
         n = self.values.shape[-1]
-        kept = _unseen(_seen(broadcast_to(constant(True), (n,)), view, -1), view, n)
+        kept = _unseen(broadcast_to(constant(True), (view.size,)), view, n)
         return SELECT(self._param(_seen(kept, outer, -1), (self.number,), outer), value,
                       fill(value, 0))
 
@@ -202,15 +204,17 @@ class _Match:
             return self._scalar(x, squeezed(node, labels), view)
         axis = labels.index(self.number)
         if op is REVERSE and attrs["axes"] == (axis,):
-            return self._scalar(x, labels, (*view, ("reverse",)))
+            return self._scalar(x, labels, view.turned())
+        if op is SLICE and along_axis(node, axis):
+            return self._scalar(x, labels, view.around(attrs["start"][axis], x.shape[axis]))
         if op is PAD and _pads(node, axis):
             start = attrs["low"][axis]
-            inner: View = (*view, ("slice", start, start + x.shape[axis]))
+            inner = view.part(start, start + x.shape[axis])
             return self._within(self._scalar(x, labels, inner), inner, view)
         return self._elementwise(node, labels, view)
 
     def _holds_values(self, node: Node, labels: Labels, view: View) -> bool:
-        base, found = viewed(node, -1)
+        base, found, _ = viewed(node, -1)
         values = self.values
         return (base.op is PROJECT and base.inputs[0] is values.inputs[0]
                 and base.attrs["index"] == values.attrs["index"]
@@ -245,6 +249,8 @@ class _Match:
         x = reshaped(x, (*(shape.get(c, 1) if c is not None else 1 for c in order),
                          *([] if own else [1])))
         x = broadcast_to(x, (*(1 if c is None else sizes[c] for c in place), x.shape[-1]))
+        if own and (view.start < 0 or view.stop > self.values.shape[-1]):
+            raise _Unknown
         self.params.append(_unseen(x, view, self.values.shape[-1]) if own else x)
         self.leaves.append(leaf(f"p{len(self.leaves)}", "input", TensorType(node.dtype, ())))
         return self.leaves[-1]
@@ -332,35 +338,18 @@ def _of_squares(body: str) -> str:
 
 def _seen(x: Node, view: View, axis: int) -> Node:
     """The part of one axis, as the vectors have it."""
-    for step in view:
-        if step[0] == "reverse":
-            x = REVERSE(x, axes=(axis % x.rank,))
-        else:
-            x = window(x, axis % x.rank, *_bounds(step))
-    return x
+    axis %= x.rank
+    x = window(x, axis, view.start, view.stop)
+    return REVERSE(x, axes=(axis,)) if view.backwards else x
 
 
 def _unseen(x: Node, view: View, size: int) -> Node:
     """The last axis with zeros where the part lacks it."""
-    sizes = [size]
-    for step in view:
-        sizes.append(sizes[-1] if step[0] == "reverse" else _bounds(step)[1] - _bounds(step)[0])
-    for step, before in zip(reversed(view), reversed(sizes[:-1]), strict=True):
-        axis = x.rank - 1
-        if step[0] == "reverse":
-            x = REVERSE(x, axes=(axis,))
-        else:
-            start, stop = _bounds(step)
-            rest = (0,) * axis
-            x = padded(x, constant(0, x.dtype) if x.dtype is not bool_ else constant(False),
-                       (*rest, start), (*rest, before - stop), (*rest, 0))
-    return x
-
-
-def _bounds(step: tuple[object, ...]) -> tuple[int, int]:
-    _, start, stop = step
-    assert isinstance(start, int) and isinstance(stop, int)
-    return start, stop
+    axis = x.rank - 1
+    x = REVERSE(x, axes=(axis,)) if view.backwards else x
+    rest = (0,) * axis
+    zero = constant(False) if x.dtype is bool_ else constant(0, x.dtype)
+    return padded(x, zero, (*rest, view.start), (*rest, size - view.stop), (*rest, 0))
 
 
 def _pads(node: Node, axis: int) -> bool:
