@@ -195,6 +195,24 @@ def test_parts_of_the_vectors(name: str) -> None:
     check(function, a, native=name in ("top_scaled", "cut_backwards"))
 
 
+REPEATED: dict[str, Function] = {
+    "added": lambda w, v: rlx.broadcast_to(v * v * w, (4, 3, 3)).sum((0, 2)),
+    "einsum": lambda w, v: rlx.einsum(
+        "ijt,kjt->ik", rlx.broadcast_to((v * w)[..., None], (3, 3, 5)),
+        rlx.broadcast_to(v[..., None], (3, 3, 5))),
+    "summed": lambda w, v: rlx.eye(3, dtype=f64).sum() * (v * v * w).sum(1)}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_sums_over_what_is_repeated(name: str) -> None:
+    """What no factor holds is added as often as it is repeated."""
+    a, function = POINTS["apart"], by_eigh(REPEATED[name])
+    check(function, a, native=False)
+    g = graph_of(function, a.shape)
+    both = rlx.evaluate(rlx.value_and_grad(g, of="y"), {"a": a})
+    np.testing.assert_allclose(both["y"], rlx.evaluate(g, {"a": a})["y"], rtol=1e-12)
+
+
 def test_a_slope_that_is_all_rounding_is_none() -> None:
     """1/(1/(λ + 3)) bends by nothing but rounding: its second derivative is 0, not that / a gap."""
     for seed in range(5):

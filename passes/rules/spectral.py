@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from string import ascii_letters
 
 from rlx_py.ir.node import LEAF, PROJECT, Node, leaf, make, project, toposort
@@ -71,8 +72,15 @@ def function_of_matrix(n: Node) -> Node | None:  # V f(λ) Vᵀ, U f(σ) Vᵀ ->
     kept = [c for c in wanted if c is not None]
     if len(set(kept)) != len(kept):
         return None
+    known = {c for _, labels in terms for c in labels} | {network.find(pair[0].number)}
+    if not set(kept) <= known:
+        return None
     text = ",".join(_letters(c, names) for _, c in terms) + "->" + _letters(wanted, names)
-    return reshaped(einsum(text, *[_without_units(x, c) for x, c in terms]), n.shape)
+    # What is summed, and held by no factor, is added as often as it is repeated.
+    times = prod(size for c, size in network.sizes.items()
+                 if c == network.find(c) and c not in known)
+    whole = einsum(text, *[_without_units(x, c) for x, c in terms])
+    return reshaped(whole if times == 1 else whole * times, n.shape)
 
 
 def _letters(labels: Labels, names: dict[int, str]) -> str:
