@@ -29,16 +29,22 @@ def sound(*shape: int, seed: int = 0) -> Array:
     return np.asarray(reals(*shape, seed=seed) + 3 * np.eye(shape[-1]))
 
 
+def of_each(matrices: Array) -> Array:
+    """A factor for each matrix of a batch: values that two share are ties of what folds over it."""
+    count = int(np.prod(matrices.shape[:-2]))
+    return 1 + np.arange(count).reshape(*matrices.shape[:-2], 1, 1) / 8
+
+
 def spread_out(*shape: int) -> Array:
-    """Matrices with singular values apart from each other and from 0."""
+    """Matrices with singular values apart from each other, from 0 and from another matrix's."""
     u, s, vt = np.linalg.svd(reals(*shape), full_matrices=False)
-    return np.asarray(u * (np.arange(s.shape[-1], 0, -1) + 0.3) @ vt)
+    return np.asarray(u * (np.arange(s.shape[-1], 0, -1) + 0.3) @ vt * of_each(u))
 
 
 def symmetric(*shape: int) -> Array:
-    """Matrices whose lower triangle belongs to a symmetric one with eigenvalues apart."""
+    """Matrices whose lower triangle belongs to a symmetric one, all eigenvalues apart."""
     q, _ = np.linalg.qr(reals(*shape))
-    whole = q * (np.arange(shape[-1]) * 1.5 - 1) @ np.swapaxes(q, -1, -2)
+    whole = q * (np.arange(shape[-1]) * 1.5 - 1) @ np.swapaxes(q, -1, -2) * of_each(q)
     return np.asarray(whole + np.triu(reals(*shape, seed=1), 1))
 
 
