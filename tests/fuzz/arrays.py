@@ -67,8 +67,9 @@ def transpose(scope: Scope) -> Drawn:
         return None
     rank = len(scope.shape_of(n))
     a, b = axis_of(scope, n), axis_of(scope, n)
+    p, q = (tuple(scope.rng.sample(range(rank), rank)) for _ in range(2))
     return scope.rng.choice([
-        "{n}.T", f"rlx.transpose({{n}}, {tuple(scope.rng.sample(range(rank), rank))})",
+        "{n}.T", f"rlx.transpose({{n}}, {p})", f"rlx.transpose({{n}}, {p}).transpose({q})",
         f"rlx.swapaxes({{n}}, {a}, {b})", f"rlx.moveaxis({{n}}, {a}, {b})"]), {"n": n}
 
 
@@ -289,5 +290,5 @@ def creation(scope: Scope) -> Drawn:
 
 
 FAMILIES = [(reshape, 6), (transpose, 6), (index, 9), (move, 8), (join, 5), (split, 3), (fold, 10),
-            (fold_integers, 2), (order, 6), (running, 4), (gather, 6), (scatter, 4), (windows, 2),
+            (fold_integers, 2), (order, 6), (running, 7), (gather, 6), (scatter, 4), (windows, 2),
             (creation, 2)]

@@ -219,5 +219,5 @@ def fourier(scope: Scope) -> Drawn:
                              f"rlx.fft.ifft({{x}}, axis={axis})[{part}]"]), {"x": x}
 
 
-FAMILIES = [(matmul, 7), (einsum, 4), (outer, 2), (convolution, 4), (pool, 3), (norm, 8),
+FAMILIES = [(matmul, 7), (einsum, 4), (outer, 2), (convolution, 8), (pool, 3), (norm, 8),
             (attention, 2), (recurrent, 2), (spatial, 2), (loss, 3), (matrices, 2), (fourier, 1)]

@@ -26,7 +26,7 @@ from planted import FAULTS, Planted  # noqa: E402
 def main() -> int:
     """Print a row for each fault, and the two scores."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=180)
+    parser.add_argument("--seconds", type=int, default=400)
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
     chosen = [f for f in FAULTS if not args.names or f.name in args.names]
