@@ -221,6 +221,35 @@ def test_rule_fires_and_keeps_the_function(name: str) -> None:
                 np.testing.assert_array_equal(got, want)
 
 
+COMMUTATIVE = {"add", "mul", "max", "min", "and", "or", "xor", "eq", "ne"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rules_keep_the_function_of_swapped_operands(name: str) -> None:
+    g = pattern(name)
+    root = g.outputs["z"]
+    if root.op.name not in COMMUTATIVE:
+        return
+    g = g.derive({"z": root.op(*reversed(root.inputs))})
+    found = simplify(g, rules=ALL)
+    for seed in range(10):
+        v = values(np.random.default_rng(seed), hostile=False)
+        np.testing.assert_allclose(evaluate(found, v)["z"], evaluate(g, v)["z"], rtol=1e-14)
+
+
+def test_every_slice_of_joined_parts_keeps_its_elements() -> None:
+    g = Graph()
+    parts = [g.input(name, (size,), f64) for name, size in zip("abc", (2, 3, 1), strict=True)]
+    whole = m.CONCAT(*parts, axis=0)
+    for start in range(6):
+        for stop in range(start, 7):
+            for step in (1, 2, 3):
+                g.output(f"{start}:{stop}:{step}", part(whole, (start,), (stop,), (step,)))
+    feed = {"a": np.array([0.0, 1]), "b": np.array([2.0, 3, 4]), "c": np.array([5.0])}
+    for name, found in evaluate(simplify(g), feed).items():
+        np.testing.assert_array_equal(found, np.arange(6.0)[slice(*map(int, name.split(":")))])
+
+
 def test_a_sign_of_zero_is_kept_where_the_rule_promises_it() -> None:
     g = Graph()
     x = g.input("x", (2,), f64)

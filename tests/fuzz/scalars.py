@@ -67,6 +67,11 @@ rlx.checkpoint(rlx.tanh)({x})
 {x} + {y}
 {x} - {y}
 {y} - {x}
+-{x} + {y}
+{x} + -{y}
+{x} - -{y}
+-({x} - {y})
+-{x} * -{y}
 0.5 * {x} * {y}
 {x} * rlx.tanh({y})
 {x} / (rlx.square({y}) + 0.5)
