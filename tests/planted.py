@@ -85,7 +85,7 @@ SCHEDULES = (
             ("tests/test_in_place.py",)),
     Planted("rows joined that read others", "passes/fuse.py",
             "i[depth] == full[depth] for _, i in inside\n", "True for _, i in inside\n",
-            ("tests/test_random_programs.py",)),
+            ("tests/test_in_place.py",)),
     Planted("the rest behind chunks", "passes/schedule.py",
             "{loop.var: as_index(tail) + count * CHUNK}",
             "{loop.var: as_index(tail) + (count - 1) * CHUNK}",
@@ -94,8 +94,7 @@ SCHEDULES = (
             'op = "eq" if piece.steps == piece.cut.rest else "lt"', 'op = "lt"',
             ("tests/test_contract.py",)),
     Planted("memory given away in a loop", "passes/memory.py",
-            "inside = sum(start < s < stop for s in steps)",
-            "inside = sum(start + 1 < s < stop for s in steps)",
+            "first, last = min(first, start), max(last, stop)", "first = min(first, start)",
             ("tests/test_plan.py", "tests/test_control_places.py")),
 )
 FAULTS = (*RULES, *EVALUATIONS, *REWRITES, *SCHEDULES)
