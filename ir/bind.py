@@ -11,7 +11,7 @@ import numpy as np
 from rlx_py.ir.body import Body, graph_of, is_body
 from rlx_py.ir.dim import Dim, names_in, value_of
 from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError
-from rlx_py.ir.graph import Graph, State
+from rlx_py.ir.graph import Graph, State, require_graph
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, Node, at, leaf, same
 from rlx_py.ir.ops.constant import SIZE, constant
@@ -28,6 +28,7 @@ def bind(graph: Graph, sizes: Sizes) -> Graph:
     Names that are left out stay dynamic. Raises ArgumentError (a name that the graph has not, a
     number below 1), and what an op raises that does not take the size.
     """
+    require_graph("bind", graph)
     known = names_of(graph)
     for name, size in sizes.items():
         if name not in known:

@@ -14,7 +14,7 @@ import numpy as np
 from rlx_py.ir.arrays import as_array
 from rlx_py.ir.bind import sized
 from rlx_py.ir.errors import ArgumentError, ShapeError, VerifyError
-from rlx_py.ir.graph import Graph
+from rlx_py.ir.graph import Graph, require_graph
 from rlx_py.ir.node import LEAF, Node, at, leaf, origin, toposort
 from rlx_py.ir.rounding import rounded
 from rlx_py.ir.types import TensorType, TupleType, Type
@@ -37,6 +37,7 @@ def evaluate(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Array]:
 
     Raises ArgumentError (a name that is missing or unknown), ShapeError, DTypeError.
     """
+    require_graph("evaluate", graph)
     graph = sized(graph, shapes_of(inputs))
     found = evaluate_nodes(graph.outputs.values(), leaf_values(graph, inputs))
     return dict(zip(graph.outputs, found, strict=True))

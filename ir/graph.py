@@ -249,9 +249,7 @@ class Graph:
 
         States of `sub` become this graph's, with their next values. Returns the named outputs.
         """
-        if not isinstance(sub, Graph):
-            raise ArgumentError(f"call takes a graph, not {type(sub).__name__}"
-                                + at(user_location()))
+        require_graph("call", sub)
         for name in bindings:
             sub.find_leaf(name)
         missing = [n for n in sub.inputs if n not in bindings]
@@ -275,6 +273,13 @@ class Graph:
         return Results({k: found[v] for k, v in sub.outputs.items()})
 
 
+def require_graph(what: str, value: object) -> None:
+    """Raise ArgumentError at the user's line for what is given in place of a graph."""
+    if not isinstance(value, Graph):
+        raise ArgumentError(f"{what} takes a graph, not {type(value).__name__}; rlx.trace makes "
+                            "one of a function" + at(user_location()))
+
+
 def _unpickled(text: str, tensors: dict[str, Any], nesting: Nesting | None) -> Graph:
     graph = graph_of(text, tensors, Graph)
     graph.nesting = nesting
@@ -288,8 +293,7 @@ def call(sub: Graph, /, **bindings: Any) -> Results:
     params and states over too. Raises ArgumentError (a leaf without a node, an unknown name),
     ShapeError.
     """
-    if not isinstance(sub, Graph):
-        raise ArgumentError(f"call takes a graph, not {type(sub).__name__}" + at(user_location()))
+    require_graph("call", sub)
     missing = [n for n in sub.leaves if n not in bindings]
     if missing:
         raise ArgumentError(f"call of {sub.name!r}: {missing} are not bound" + at(user_location()))

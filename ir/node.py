@@ -171,7 +171,7 @@ class Node(Operators):
     def __len__(self) -> int:
         sizes = self.type.elements if isinstance(self.type, TupleType) else self.type.shape
         if isinstance(self.type, TensorType) and not sizes:
-            raise ArgumentError("a scalar node has no length")
+            raise ArgumentError("a scalar node has no length" + at(user_location()))
         return len(sizes) if isinstance(self.type, TupleType) else self.type.shape[0]
 
     def __array__(self, *options: Any, **more: Any) -> NoReturn:
@@ -192,6 +192,10 @@ class Node(Operators):
     def __int__(self) -> int: return self._refuse_value("int()")
     def __complex__(self) -> complex: return self._refuse_value("complex()")
     def __index__(self) -> int: return self._refuse_value("an index")
+    def __round__(self, digits: Any = None) -> NoReturn: self._refuse_value("round()")
+
+    def __format__(self, spec: str) -> str:
+        return self._refuse_value(f"the format {spec!r}") if spec else str(self)
 
     def _refuse_value(self, what: str) -> NoReturn:
         raise ArgumentError(f"{what} takes a value, which a node ({self.op.name} {self.type}) has "

@@ -35,13 +35,14 @@ class Operators:
     # NumPy asks these for array * node, np.exp(node), np.concatenate([node]).
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Node:
         name = _OF_NUMPY.get(ufunc.__name__)
-        in_place = options == {"out": inputs[:1]}  # array += node gives a node
+        # array += node gives a node. By identity: `==` would compare the node.
+        in_place = list(options) == ["out"] and options["out"][0] is inputs[0]
         if name is None or method != "__call__" or (options and not in_place):
             raise _of_numpy(ufunc.__name__)
         return apply(name, *inputs)
 
     def __array_function__(self, function: Any, *call: Any) -> NoReturn:
-        raise _of_numpy(function.__name__)
+        raise _of_numpy(function.__name__, function.__module__)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
@@ -175,10 +176,12 @@ _ELSEWHERE = {
     "softmax": "rlx.softmax", "expand": "rlx.broadcast_to", "masked_fill": "rlx.where"}
 
 
-def _of_numpy(name: str) -> ArgumentError:
+def _of_numpy(name: str, module: str = "numpy") -> ArgumentError:
     """np.exp and the like take values; nodes take rlx's."""
-    return ArgumentError(f"np.{name} takes values and records nothing of a node; use rlx.{name}, "
-                         "or what rlx has in its place" + at(user_location()))
+    ours = f"{module.replace('numpy', 'rlx', 1)}.{name}"
+    return ArgumentError(f"{module.replace('numpy', 'np', 1)}.{name} takes values and records "
+                         f"nothing of a node; use {ours}, or what rlx has in its place"
+                         + at(user_location()))
 
 
 def compares_with(value: object) -> bool:

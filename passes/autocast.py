@@ -7,7 +7,7 @@ from typing import Any
 
 from rlx_py.ir.body import Body, graph_of, is_body
 from rlx_py.ir.errors import DTypeError
-from rlx_py.ir.graph import Graph, Rebuilder
+from rlx_py.ir.graph import Graph, Rebuilder, require_graph
 from rlx_py.ir.literal import attr_key
 from rlx_py.ir.node import (
     LEAF,
@@ -46,6 +46,7 @@ def autocast(graph: Graph, dtype: Any = bf16, keep: Iterable[Op | str] = ()) -> 
     to leave in f32. Apply it to the loss graph, then `grad` or `train_step`. Raises DTypeError for
     another dtype, ArgumentError for an unknown op.
     """
+    require_graph("autocast", graph)
     target = as_dtype(dtype)
     if target not in (f16, bf16):
         raise DTypeError(f"autocast takes f16 or bf16, not {target}")

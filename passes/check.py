@@ -10,7 +10,7 @@ import numpy as np
 from rlx_py.ir.bind import sized
 from rlx_py.ir.errors import VerifyError
 from rlx_py.ir.evaluate import evaluate, leaf_values, shapes_of
-from rlx_py.ir.graph import Graph
+from rlx_py.ir.graph import Graph, require_graph
 from rlx_py.ir.types import f64
 from rlx_py.passes.differentiate import leaves_of
 from rlx_py.passes.jvp import jvp
@@ -31,6 +31,7 @@ def check_grads(graph: Graph, inputs: Mapping[str, Any], of: str | Iterable[str]
     input. The inputs may be floats of any width, and must lie where the function is smooth: two
     steps from any kink.
     """
+    require_graph("check_grads", graph)
     names = None if of is None else [of] if isinstance(of, str) else list(of)
     graph = sized(graph, shapes_of(inputs))
     outputs = {k: graph.find_output(k) for k in names or graph.outputs}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.graph import Graph, rebuild
+from rlx_py.ir.graph import Graph, rebuild, require_graph
 from rlx_py.ir.node import OPS, Node, Op, pack
 from rlx_py.passes.activity import carries_derivative
 
 
 def decompose(graph: Graph, keep: Iterable[Op | str] = ()) -> Graph:
     """Expand composite ops until only primitives and the ops to keep remain."""
+    require_graph("decompose", graph)
     kept = frozenset(named_op(k) for k in keep)
     return rebuild(graph, lambda n: None if n.op in kept else expanded(n))
 

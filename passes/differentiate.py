@@ -8,8 +8,8 @@ from typing import Any
 
 from rlx_py.ir.errors import ArgumentError, DTypeError, NotDifferentiable
 from rlx_py.ir.evaluate import evaluate
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Chain, Location, Node, Op, at
+from rlx_py.ir.graph import Graph, require_graph
+from rlx_py.ir.node import Chain, Location, Node, Op, at, user_location
 from rlx_py.ir.ops.compare import AND, EQ, LT, NOT
 from rlx_py.ir.ops.elementwise import ABS, CAST, GUARDED_MUL, MUL
 from rlx_py.ir.ops.movement import filled
@@ -80,6 +80,7 @@ class Singular:
 
 def singular_report(graph: Graph, inputs: Mapping[str, Any]) -> list[Singular]:
     """Where the convention of singular="zero" mattered, for a derivative made with "report"."""
+    require_graph("singular_report", graph)
     found = []
     for name, count in evaluate(graph, inputs).items():
         node = graph.outputs[name]
@@ -93,6 +94,8 @@ def leaves_of(graph: Graph, wrt: str | Iterable[str] | None) -> dict[str, Node]:
     """The leaves to differentiate by, all float; None means every param."""
     if wrt is None:
         return {k: n for k, n in graph.params.items() if n.dtype.is_float}
+    if not isinstance(wrt, Iterable):
+        raise ArgumentError(f"wrt takes names of leaves, not {wrt!r}" + at(user_location()))
     names = [wrt] if isinstance(wrt, str) else list(wrt)
     found = {name: graph.find_leaf(name) for name in names}
     if len(found) != len(names):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from rlx_py.ir.errors import ArgumentError, DTypeError
-from rlx_py.ir.graph import Graph
+from rlx_py.ir.graph import Graph, require_graph
 from rlx_py.ir.node import Node, at, user_location
 from rlx_py.ir.ops.creation import eye
 from rlx_py.passes.control.region import over
@@ -24,6 +24,7 @@ def jacfwd(graph: Graph, of: str | Iterable[str], wrt: Names = None) -> Graph:
     elements of each leaf, so this is for fewer inputs than outputs; it holds as many tangents of
     every intermediate. Raises ArgumentError, DTypeError, NotDifferentiable.
     """
+    require_graph("jacfwd", graph)
     targets, leaves = _targets(graph, of), leaves_of(graph, wrt)
     found: dict[tuple[str, str], Node] = {}
     for name, leaf in leaves.items():
@@ -38,6 +39,7 @@ def jacfwd(graph: Graph, of: str | Iterable[str], wrt: Names = None) -> Graph:
 def jacrev(graph: Graph, of: str | Iterable[str], wrt: Names = None) -> Graph:
     """Jacobians by reverse mode: as `jacfwd`, batched over all elements of each output, so for
     fewer outputs than inputs."""
+    require_graph("jacrev", graph)
     targets, leaves = _targets(graph, of), leaves_of(graph, wrt)
     found: dict[tuple[str, str], Node] = {}
     for key, target in targets.items():
@@ -54,6 +56,7 @@ def hessian(graph: Graph, of: str, wrt: Names = None) -> Graph:
     Forward mode over the gradient, batched over all elements of b; a product with one direction is
     `hvp`, at a small part of the cost. Errors as `grad`.
     """
+    require_graph("hessian", graph)
     leaves = leaves_of(graph, wrt)
     gradient = grad(graph, of, list(leaves))
     whole = jacfwd(gradient, list(gradient.outputs), list(leaves))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlx_py.ir.errors import VerifyError
-from rlx_py.ir.graph import Graph
+from rlx_py.ir.graph import Graph, require_graph
 from rlx_py.ir.node import Chain, Node, Op, at, origin, toposort
 from rlx_py.ir.types import TupleType
 from rlx_py.passes.activity import dependents
@@ -30,6 +30,7 @@ def jvp(graph: Graph, wrt: Names = None, singular: str = "zero") -> Graph:
     `wrt` and `singular` as in `vjp` and `grad`. Where a name is taken the prefix becomes t2_, and
     so on. Raises ArgumentError, DTypeError, NotDifferentiable.
     """
+    require_graph("jvp", graph)
     leaves = leaves_of(graph, wrt)
     primal = prepared(graph, leaves.values(), lacks_jvp)
     prefix = fresh_prefix("t", list(leaves), primal.leaves)
@@ -44,6 +45,7 @@ def hvp(graph: Graph, of: str, wrt: Names = None) -> Graph:
 
     Forward over reverse. hvp_<a> = Σ_b ∂²of/∂a∂b · v_<b>, over all names of `wrt`.
     """
+    require_graph("hvp", graph)
     leaves = leaves_of(graph, wrt)
     primal = prepared(grad(graph, of, list(leaves)), leaves.values(), lacks_jvp)
     prefix = fresh_prefix("v", list(leaves), primal.leaves)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx_py.ir.graph import Graph, inline
+from rlx_py.ir.graph import Graph, inline, require_graph
 from rlx_py.ir.node import LEAF, Node, toposort
 from rlx_py.ir.ops.movement import BROADCAST
 from rlx_py.passes.differentiate import fresh_prefix
@@ -20,6 +20,7 @@ def linearize(graph: Graph, wrt: Names = None, singular: str = "zero") -> tuple[
     bodies of loops and of checkpointed regions. Run primal once, then tangent for each direction.
     `wrt`, `singular` and errors as in `jvp`.
     """
+    require_graph("linearize", graph)
     both = jvp(graph.derive(graph.outputs, updates={}), wrt, singular)
     tangents = {n: k for k, n in both.inputs.items() if k not in graph.inputs}
     roots = {k: n for k, n in both.outputs.items() if k not in graph.outputs}

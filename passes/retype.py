@@ -6,7 +6,7 @@ from typing import Any
 
 from rlx_py.ir.body import Body, graph_of, is_body
 from rlx_py.ir.errors import DTypeError
-from rlx_py.ir.graph import Graph, State
+from rlx_py.ir.graph import Graph, State, require_graph
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, Node, leaf
 from rlx_py.ir.types import DType, TensorType, as_dtype
@@ -14,6 +14,7 @@ from rlx_py.ir.types import DType, TensorType, as_dtype
 
 def retype(graph: Graph, dtype: Any) -> Graph:
     """The graph with every float leaf, constant and cast in one float type; integers stay."""
+    require_graph("retype", graph)
     target = as_dtype(dtype)
     if not target.is_float:
         raise DTypeError(f"a graph is retyped to a float, not {target}")

@@ -6,7 +6,7 @@ from functools import cache
 
 from rlx_py.ir.config import CONFIG, Config
 from rlx_py.ir.errors import Undecided
-from rlx_py.ir.graph import Graph, Rewrite, rebuild
+from rlx_py.ir.graph import Graph, Rewrite, rebuild, require_graph
 from rlx_py.ir.node import Node, Op
 from rlx_py.passes.fold import fold
 from rlx_py.passes.rules import (
@@ -36,6 +36,7 @@ def simplify(graph: Graph, *, fast_math: bool = False, rules: tuple[Rule, ...] |
     Results keep their bits, but for the sign of a zero, the order of merged sums, √s·√s and k equal
     summands, where the new form is the more exact; `fast_math` allows more (rules/fastmath.py).
     """
+    require_graph("simplify", graph)
     if "simplify" in config.disable:
         return rebuild(graph)
     if rules is None:

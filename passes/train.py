@@ -9,7 +9,7 @@ from math import inf
 from typing import Protocol
 
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.graph import Graph
+from rlx_py.ir.graph import Graph, require_graph
 from rlx_py.ir.node import Node, at, user_location
 from rlx_py.ir.ops.compare import AND, EQ, GE, LT
 from rlx_py.ir.ops.elementwise import ABS, ADD, DIV, MUL, SELECT, cast, fill
@@ -59,6 +59,7 @@ def train_step(graph: Graph, of: str, optimizer: Optimizer, clip_norm: float | N
     as <param>.gradient, and counted by the state "micro_step"); clipping and the loss scale work on
     that mean. Raises ArgumentError and the errors of `grad`.
     """
+    require_graph("train_step", graph)
     if clip_norm is not None and not clip_norm > 0:
         raise ArgumentError(f"clip_norm must be positive, not {clip_norm}")
     if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
@@ -176,14 +177,22 @@ def clipped(grads: Mapping[str, Node], most: float) -> dict[str, Node]:
     return {k: scaled(g) for k, g in grads.items()}
 
 
+def check_optimizer(rule: object) -> None:
+    """Raise ArgumentError at the user's line for what is no optimizer, its class among them."""
+    if not callable(getattr(rule, "update", None)) or isinstance(rule, type | Mapping):
+        raise ArgumentError(f"an optimizer is an object such as rlx.optim.adam(1e-3), not {rule!r}"
+                            + at(user_location()))
+
+
 def _assigned(graph: Graph, optimizer: Optimizer, frozen: Iterable[str],
               groups: Mapping[str, Optimizer]) -> dict[str, Optimizer]:
     """The optimiser of each param that is trained."""
+    if not isinstance(frozen, Iterable) or not isinstance(groups, Mapping):
+        raise ArgumentError("frozen takes names of params, groups a dict of names to optimizers"
+                            + at(user_location()))
     for rule in (optimizer, *groups.values()):
-        if not callable(getattr(rule, "update", None)) or isinstance(rule, type | Mapping):
-            raise ArgumentError(f"an optimizer is an object such as rlx.optim.adam(1e-3), not "
-                                f"{rule!r}" + at(user_location()))
-    still = list(frozen)
+        check_optimizer(rule)
+    still = [frozen] if isinstance(frozen, str) else list(frozen)
     for pattern in (*still, *groups):
         if not any(fnmatchcase(name, pattern) for name in graph.params):
             raise ArgumentError(f"no param matches {pattern!r}; there are {list(graph.params)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rlx_py.ir.errors import DTypeError, ShapeError, VerifyError
-from rlx_py.ir.graph import Graph
+from rlx_py.ir.graph import Graph, require_graph
 from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, origin, toposort
 from rlx_py.ir.ops.elementwise import ADD
 from rlx_py.ir.ops.movement import filled
@@ -35,6 +35,7 @@ def vjp(graph: Graph, wrt: Names = None, singular: str = "zero") -> Graph:
     Where ct_<output> is taken the prefix becomes ct2_, and so on. Raises ArgumentError, DTypeError,
     NotDifferentiable.
     """
+    require_graph("vjp", graph)
     leaves = leaves_of(graph, wrt)
     primal = prepared(graph, leaves.values(), lacks_vjp)
     targets = {k: n for k, n in primal.outputs.items() if n.dtype.is_float}
@@ -55,12 +56,14 @@ def grad(graph: Graph, of: str, wrt: Names = None, singular: str = "zero") -> Gr
     "zero", with outputs singular_<n> for `singular_report`. Raises ArgumentError (unknown names),
     ShapeError (not a scalar), DTypeError (not a float), NotDifferentiable.
     """
+    require_graph("grad", graph)
     outputs, _, primal = _gradients(graph, of, wrt, singular, keep=())
     return simplify(primal.derive(outputs))
 
 
 def value_and_grad(graph: Graph, of: str, wrt: Names = None, singular: str = "zero") -> Graph:
     """The graph's own outputs, and the gradients as `grad` (grad2_<name> where that is taken)."""
+    require_graph("value_and_grad", graph)
     outputs, values, primal = _gradients(graph, of, wrt, singular, keep=tuple(graph.outputs))
     return simplify(primal.derive({**values, **outputs}))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.graph import Graph, State
+from rlx_py.ir.graph import Graph, State, require_graph
 from rlx_py.ir.node import Node, at, leaf, user_location
 from rlx_py.ir.ops.batching import moved
 from rlx_py.ir.types import as_shape, check_size, normalize_axis
@@ -34,6 +34,7 @@ def vmap(graph: Graph, in_axes: Axes, out_axes: int | None | Mapping[str, int | 
     output under None that differs between elements, an op without a rule), ShapeError (sizes that
     differ).
     """
+    require_graph("vmap", graph)
     axes, size = _batched_leaves(graph, in_axes, size)
     places = _output_axes(graph, out_axes)
     return simplify(_Graph(graph, axes, size).graph(places))

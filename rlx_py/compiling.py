@@ -15,7 +15,7 @@ from rlx_py.ir.bind import names_of
 from rlx_py.ir.config import CONFIG
 from rlx_py.ir.dim import names_in
 from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.graph import Graph
+from rlx_py.ir.graph import Graph, require_graph
 from rlx_py.ir.verify import verify
 from rlx_py.nested import NestedExecutable
 from rlx_py.passes.widening import widened_param
@@ -41,9 +41,7 @@ def compile(graph: Graph, backend: str = "cpu", *, threads: int | None = None,
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise ArgumentError(f"no backend {backend!r}; there are {list(BACKENDS)}")
     check_threads(threads)
-    if not isinstance(graph, Graph):
-        raise ArgumentError(f"compile takes a graph, not {type(graph).__name__}; rlx.trace makes "
-                            "one of a function")
+    require_graph("compile", graph)
     if not graph.roots:
         raise ArgumentError(f"graph {graph.name!r} gives nothing; name a result with g.output")
     verify(graph)

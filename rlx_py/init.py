@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.graph import Graph
+from rlx_py.ir.graph import Graph, require_graph
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.contract import CONTRACT
 from rlx_py.ir.ops.elementwise import CAST
@@ -63,6 +63,7 @@ def _uniform(rng: np.random.Generator, shape: tuple[int, ...], bound: float) -> 
 
 
 def _drawn(graph: Graph, seed: int, draw: Draw) -> dict[str, Array]:
+    require_graph("init", graph)
     rng = np.random.default_rng(seed)
     sides = _contracted(graph)
     found = {}

@@ -126,6 +126,13 @@ class Variable(Node):
     def __complex__(self) -> NoReturn:
         self._refuse("complex()")
 
+    def __round__(self, digits: Any = None) -> NoReturn:
+        self._refuse("round()")
+
+    def __format__(self, spec: str) -> str:
+        # Text is no value to go on with.
+        return format(self.item(), spec) if spec else str(self)
+
     def _refuse(self, what: str) -> NoReturn:
         raise ArgumentError(f"{what} records nothing of {self.op.name} {self.type}; use functions "
                             "of rlx, or .numpy() and .item() where the gradient is to end"

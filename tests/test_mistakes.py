@@ -45,6 +45,13 @@ INSIDE = ("scan's body", "while_loop's", "cond's", "checkpoint's", "custom_vjp's
           "custom_vjp's bwd", "custom_jvp's")
 T: Any = type("Torch", (), {"__repr__": lambda self: "torch.float32"})()
 
+OF_GRAPHS: Any = [rlx.grad, rlx.value_and_grad, rlx.vjp, rlx.jvp, rlx.hvp, rlx.linearize,
+                  rlx.jacfwd, rlx.jacrev, rlx.hessian, rlx.vmap, rlx.simplify, rlx.decompose,
+                  rlx.retype, rlx.autocast, rlx.evaluate, rlx.bind, rlx.check_grads, rlx.train_step]
+MORE = {"bind": ({},), "evaluate": ({},), "check_grads": ({},), "retype": (rlx.f64,), "vmap": (0,),
+        "train_step": ("loss", rlx.optim.sgd(0.1)), "grad": ("y",), "value_and_grad": ("y",),
+        "hvp": ("y",), "jacfwd": ("y",), "jacrev": ("y",), "hessian": ("y",)}
+
 # What is called, the error, what its message says.
 AT_THE_LINE: dict[str, tuple[Callable[[], Any], type[rlx.RLXError], str]] = {
     "1 transposed": (lambda: X @ W.T, rlx.ShapeError, r"matmul.*f32\[8,4\].*f32\[3,4\]"),
@@ -109,6 +116,22 @@ AT_THE_LINE: dict[str, tuple[Callable[[], Any], type[rlx.RLXError], str]] = {
     "reserved param": (lambda: G.param("discard_updates", ()), rlx.ArgumentError, r"param 'disc"),
     "call of nothing": (lambda: G.call(None), rlx.ArgumentError, r"takes a graph, not NoneType"),
     "call of text": (lambda: rlx.call("g"), rlx.ArgumentError, r"takes a graph, not str"),
+    "compile of nothing": (lambda: rlx.compile(None), rlx.ArgumentError, r"takes a graph, not N"),
+    "length": (lambda: len(W.sum()), rlx.ArgumentError, r"no length"),
+    "rounded": (lambda: round(W.sum()), rlx.ArgumentError, r"round\(\) takes a value"),
+    "formatted": (lambda: f"{W.sum():.3f}", rlx.ArgumentError, r"'\.3f' takes a value"),
+    "np.linalg": (lambda: np.linalg.norm(W), rlx.ArgumentError, r"rlx\.linalg\.norm"),
+    "no wrt": (lambda: rlx.grad(G, of="loss", wrt=3), rlx.ArgumentError, r"names of leaves, not 3"),
+    "momentum": (lambda: rlx.optim.sgd(0.1, momentum="x"), rlx.ArgumentError, r"0 <= momentum"),
+    "decay": (lambda: rlx.optim.adamw(0.1, weight_decay=-1), rlx.ArgumentError, r"weight_decay"),
+    "eps": (lambda: rlx.optim.lamb(0.1, eps=None), rlx.ArgumentError, r"0 <= eps"),
+    "coefficients": (lambda: rlx.optim.muon(0.1, coefficients=(1.0,)), rlx.ArgumentError, r"three"),
+    "fallback": (lambda: rlx.optim.muon(0.1, fallback=rlx.optim.adam), rlx.ArgumentError, r"adam"),
+    "peak": (lambda: rlx.optim.warmup_cosine(-1.0, 5, 10), rlx.ArgumentError, r"0 <= peak"),
+    "factor": (lambda: rlx.optim.dynamic_loss_scale(factor="2"), rlx.ArgumentError, r"factor must"),
+    **{f"{f.__name__} of no graph": (
+        lambda f=f: f("g", *MORE.get(f.__name__, ())),
+        rlx.ArgumentError, f"{f.__name__} takes a graph, not str") for f in OF_GRAPHS},
 }
 
 

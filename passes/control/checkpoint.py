@@ -79,6 +79,9 @@ def checkpoint(region: Graph | Function, policy: Policy = "nothing") -> Any:
     choose = _choice_of(policy)
     if isinstance(region, Graph):
         return _checkpointed_graph(region, choose)
+    if not callable(region):
+        raise ArgumentError(f"checkpoint takes a function or a graph, not {type(region).__name__}"
+                            + at(user_location()))
 
     def call(*args: Any) -> Any:
         arguments = Arguments(args)

@@ -17,7 +17,7 @@ from rlx_py.ir.ops import pointwise as p
 from rlx_py.ir.ops.constant import constant as number
 from rlx_py.ir.ops.elementwise import cast
 from rlx_py.ir.ops.folding import norm
-from rlx_py.optim.schedules import Rate, check_rate, rate_at
+from rlx_py.optim.schedules import Rate, check_rate, not_negative, rate_at
 
 
 def wide(x: Node) -> Node:
@@ -42,6 +42,7 @@ class sgd:
 
     def __post_init__(self) -> None:
         check_rate(self.lr)
+        not_negative(momentum=self.momentum, weight_decay=self.weight_decay)
         if self.nesterov and not self.momentum:
             raise ArgumentError("nesterov needs a momentum" + at(user_location()))
 
@@ -79,7 +80,8 @@ class adam:
 
     def __post_init__(self) -> None:
         check_rate(self.lr)
-        _check_betas(self.b1, self.b2)
+        not_negative(1.0, b1=self.b1, b2=self.b2)
+        not_negative(eps=self.eps, weight_decay=self.weight_decay)
 
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:
         """The next value of a param; keeps <name>.m and <name>.v."""
@@ -104,7 +106,8 @@ class adamw:
 
     def __post_init__(self) -> None:
         check_rate(self.lr)
-        _check_betas(self.b1, self.b2)
+        not_negative(1.0, b1=self.b1, b2=self.b2)
+        not_negative(eps=self.eps, weight_decay=self.weight_decay)
 
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:
         """The next value of a param; keeps <name>.m and <name>.v."""
@@ -127,7 +130,8 @@ class lion:
 
     def __post_init__(self) -> None:
         check_rate(self.lr)
-        _check_betas(self.b1, self.b2)
+        not_negative(1.0, b1=self.b1, b2=self.b2)
+        not_negative(weight_decay=self.weight_decay)
 
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:
         """The next value of a param; keeps <name>.m."""
@@ -153,7 +157,8 @@ class lamb:
 
     def __post_init__(self) -> None:
         check_rate(self.lr)
-        _check_betas(self.b1, self.b2)
+        not_negative(1.0, b1=self.b1, b2=self.b2)
+        not_negative(eps=self.eps, weight_decay=self.weight_decay)
 
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:
         """The next value of a param; keeps <name>.m and <name>.v."""
@@ -164,11 +169,6 @@ class lamb:
         apart = p.logical_and(size > 0.0, length > 0.0)
         trust = p.where(apart, size / p.where(apart, length, 1.0), 1.0)
         return cast(w - rate_at(self.lr, step, w.dtype) * trust * u, param.dtype)
-
-
-def _check_betas(b1: float, b2: float) -> None:
-    if not (0 <= b1 < 1 and 0 <= b2 < 1):
-        raise ArgumentError(f"0 <= b1, b2 < 1, not {b1} and {b2}" + at(user_location()))
 
 
 def _adam_step(graph: Graph, name: str, param: Node, g: Node, step: Node, rate: Node,

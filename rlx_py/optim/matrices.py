@@ -18,8 +18,15 @@ from rlx_py.ir.ops import pointwise as p
 from rlx_py.ir.ops.elementwise import cast, fill_root
 from rlx_py.ir.ops.folding import norm
 from rlx_py.optim.descent import adamw, moment, wide
-from rlx_py.optim.schedules import Rate, check_rate, positive, rate_at
-from rlx_py.passes.train import Optimizer
+from rlx_py.optim.schedules import (
+    Rate,
+    check_rate,
+    is_number,
+    not_negative,
+    positive,
+    rate_at,
+)
+from rlx_py.passes.train import Optimizer, check_optimizer
 
 
 def _rms(x: Node) -> Node:
@@ -50,7 +57,8 @@ class adafactor:
     def __post_init__(self) -> None:
         check_rate(self.lr)
         positive(floor=self.floor, clip=self.clip, eps=1.0 if self.eps is None else self.eps)
-        if not self.decay <= 0:
+        not_negative(weight_decay=self.weight_decay)
+        if not is_number(self.decay) or not self.decay <= 0:
             raise ArgumentError(f"decay must be at most 0, not {self.decay}" + at(user_location()))
 
     def update(self, graph: Graph, name: str, param: Node, grad: Node, step: Node) -> Node:
@@ -107,8 +115,13 @@ class muon:
     def __post_init__(self) -> None:
         check_rate(self.lr)
         positive(rounds=self.rounds, eps=self.eps)
-        if not 0 <= self.momentum < 1:
-            raise ArgumentError(f"0 <= momentum < 1, not {self.momentum}" + at(user_location()))
+        not_negative(1.0, momentum=self.momentum)
+        not_negative(weight_decay=self.weight_decay)
+        if not (isinstance(self.coefficients, tuple) and len(self.coefficients) == 3
+                and all(map(is_number, self.coefficients))):
+            raise ArgumentError(f"coefficients are three numbers, not {self.coefficients!r}"
+                                + at(user_location()))
+        check_optimizer(self.fallback)
         if self.adjust not in ("original", "match_rms_adamw"):
             raise ArgumentError(f"adjust={self.adjust!r} is neither 'original' nor "
                                 "'match_rms_adamw'" + at(user_location()))

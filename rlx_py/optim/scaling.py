@@ -25,7 +25,7 @@ class dynamic_loss_scale:
     factor: float = 2.0
 
     def __post_init__(self) -> None:
-        positive(init=self.init, growth_interval=self.growth_interval)
+        positive(init=self.init, growth_interval=self.growth_interval, factor=self.factor)
         if not 1 < self.factor < inf or not self.init < inf:
             raise ArgumentError(f"1 < factor and both finite, not factor={self.factor} and "
                                 f"init={self.init}" + at(user_location()))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import pi
+from math import inf, pi
+
+import numpy as np
 
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.node import Node, at, user_location
@@ -19,9 +21,14 @@ the rate in that type. Those here take an integer count too, and then compute in
 Rate = float | Schedule
 
 
+def is_number(value: object) -> bool:
+    """Whether a setting may be computed with: a number of Python's or NumPy's, and no bool."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
 def check_rate(rate: Rate) -> None:
     """Refuse what is no learning rate, or a negative one, at the line that gives it."""
-    if isinstance(rate, bool | str) or not (callable(rate) or isinstance(rate, int | float)):
+    if not callable(rate) and not is_number(rate):
         raise ArgumentError(f"a learning rate is a number or a schedule, not {rate!r}"
                             + at(user_location()))
     if not callable(rate) and not rate >= 0:
@@ -42,8 +49,15 @@ def _counted(step: Node) -> Node:
 def positive(**values: float) -> None:
     """Refuse settings that are not > 0, by name."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        if not is_number(value) or not value > 0:
             raise ArgumentError(f"{name} must be positive, not {value!r}" + at(user_location()))
+
+
+def not_negative(below: float = inf, **values: float) -> None:
+    """Refuse settings outside of 0 <= value < below, by name."""
+    for name, value in values.items():
+        if not is_number(value) or not 0 <= value < below:
+            raise ArgumentError(f"0 <= {name} < {below:g}, not {value!r}" + at(user_location()))
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,9 @@ class constant:
     """The same rate at every step."""
 
     rate: float
+
+    def __post_init__(self) -> None:
+        not_negative(rate=self.rate)
 
     def __call__(self, step: Node) -> Node:
         """The rate."""
@@ -67,6 +84,7 @@ class linear:
 
     def __post_init__(self) -> None:
         positive(total=self.total)
+        not_negative(start=self.start, end=self.end)
 
     def __call__(self, step: Node) -> Node:
         """start + (end − start)·min(step/total, 1)."""
@@ -85,7 +103,9 @@ class warmup_cosine:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.warmup < self.total:
+        positive(total=self.total)
+        not_negative(peak=self.peak, floor=self.floor, warmup=self.warmup)
+        if not self.warmup < self.total:
             raise ArgumentError(f"0 <= warmup < total, not {self.warmup} and {self.total}"
                                 + at(user_location()))
 
@@ -110,6 +130,7 @@ class exponential_decay:
 
     def __post_init__(self) -> None:
         positive(factor=self.factor, every=self.every)
+        not_negative(initial=self.initial)
 
     def __call__(self, step: Node) -> Node:
         """initial · factor^(step/every)."""
@@ -126,6 +147,7 @@ class step_decay:
 
     def __post_init__(self) -> None:
         positive(factor=self.factor, every=self.every)
+        not_negative(initial=self.initial)
 
     def __call__(self, step: Node) -> Node:
         """initial · factor^⌊step/every⌋."""
