@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlx_py.ir.index import Var
-from rlx_py.ir.kernel import Axis, Buffer, Const, Function, Local, Scope
+from rlx_py.ir.kernel import Axis, Buffer, Const, Function, Scope
+from rlx_py.ir.local import Local
 from rlx_py.ir.types import DType
 
 # Values that are their own key.

@@ -21,7 +21,6 @@ from rlx_py.ir.kernel import (
     Invoke,
     Let,
     Load,
-    Local,
     Operand,
     Read,
     Set,
@@ -33,6 +32,7 @@ from rlx_py.ir.kernel import (
     While,
     children,
 )
+from rlx_py.ir.local import Local
 
 
 class Copier:

@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from math import gcd
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rlx_py.ir.kernel import Local
+from rlx_py.ir.local import Local
 
 _SERIALS = count()
 AFTER_VARS = 1 << 62

@@ -30,9 +30,7 @@ from rlx_py.ir.kernel import (
     Invoke,
     Let,
     Load,
-    Local,
     Operand,
-    Program,
     Read,
     Scope,
     Set,
@@ -45,9 +43,10 @@ from rlx_py.ir.kernel import (
 )
 from rlx_py.ir.lanes import greatest, identity, partials, reductions
 from rlx_py.ir.lapack import call
+from rlx_py.ir.local import Local
 from rlx_py.ir.node import OPS
 from rlx_py.ir.ops.elementwise import convert_array
-from rlx_py.ir.regions import Item, Loop, items, part
+from rlx_py.ir.program import Item, Loop, Program, items, part
 from rlx_py.ir.types import DType
 
 Array = np.ndarray[Any, Any]

@@ -1,8 +1,8 @@
 """The loop language: what a graph is lowered to, and what every emitter prints.
 
-A Program is buffers and kernels in order; a kernel is a loop nest whose bodies are three-address
-statements. Every value is a Local set once by Let, or an accumulator changed by Set. Flat
-statements keep every walker a loop, so the depth of an expression is never a limit.
+A Program (`program.py`) is buffers and kernels in order; a kernel is a loop nest whose bodies are
+three-address statements. Every value is a Local set once by Let, or an accumulator changed by Set.
+Flat statements keep every walker a loop, so the depth of an expression is never a limit.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlx_py.ir.index import Index, Var
-from rlx_py.ir.node import Location
+from rlx_py.ir.local import Local
+from rlx_py.ir.location import Location
 from rlx_py.ir.types import DType
-
-if TYPE_CHECKING:
-    from rlx_py.ir.regions import Region
 
 _SERIALS = count()
 
@@ -65,19 +63,6 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"{self.name}:{self.dtype}[{self.size}]@{self.scope.value}"
-
-
-class Local:
-    """A scalar of one iteration; compared by identity."""
-
-    __slots__ = ("dtype", "name", "serial")
-
-    def __init__(self, dtype: DType, name: str = "v") -> None:
-        self.dtype, self.serial = dtype, next(_SERIALS)
-        self.name = f"{name}{self.serial}"
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 # ---- expressions: one level deep, arguments are Const or Read --------------------------------
@@ -367,7 +352,7 @@ Stmt = (
     Let | Set | Store | For | While | If | Alloc | Barrier | Call | Contract | Tile
 )
 
-# ---- programs --------------------------------------------------------------------------------
+# ---- kernels ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,36 +364,6 @@ class Kernel:
     sources: tuple[Location, ...] = ()
     template: Kernel | None = None  # a kernel that differs only in buffers
     buffers: Mapping[Buffer, Buffer] = field(default_factory=dict)  # the template's, as here
-
-
-@dataclass(frozen=True)
-class Port:
-    """An external array of the step."""
-
-    name: str
-    buffer: Buffer
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Program:
-    """Kernels in order over external, constant, arena and tile buffers.
-
-    `inputs` (inputs, params, state: current values) are read, `outputs` are written. `updates` maps
-    the name of a param or state to the buffer that holds its next value; where it is the input's
-    own buffer the value is updated in place. `regions` are loops and branches over parts of the
-    kernels, outer ones before those inside.
-    """
-
-    name: str
-    kernels: tuple[Kernel, ...]
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-    updates: tuple[Port, ...] = ()
-    offsets: dict[Buffer, int] = field(default_factory=dict)  # of ARENA and TILE buffers, bytes
-    arena: int = 0  # bytes shared by all threads
-    scratch: int = 0  # bytes a thread, after the arena
-    regions: tuple[Region, ...] = ()
 
 
 def children(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:

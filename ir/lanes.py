@@ -21,13 +21,13 @@ from rlx_py.ir.kernel import (
     Invoke,
     Let,
     Load,
-    Local,
     Read,
     Set,
     Stmt,
     Store,
     Value,
 )
+from rlx_py.ir.local import Local
 from rlx_py.ir.types import DType
 
 PARTIALS = 64

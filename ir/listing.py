@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlx_py.ir.kernel import Contract, For, If, Let, Program, Set, Stmt, Store, While
-from rlx_py.ir.regions import Branch, Item, items, part
+from rlx_py.ir.kernel import Contract, For, If, Let, Set, Stmt, Store, While
+from rlx_py.ir.program import Branch, Item, Program, items, part
 
 
 def show(program: Program) -> str:

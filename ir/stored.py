@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlx_py.ir.index import Index
-from rlx_py.ir.kernel import Buffer, Expr, Local, Value
+from rlx_py.ir.kernel import Buffer, Expr, Value
+from rlx_py.ir.local import Local
 from rlx_py.ir.types import DType
 
 if TYPE_CHECKING:
     from rlx_py.ir.graph import Graph
     from rlx_py.ir.node import Node
-    from rlx_py.ir.regions import Region
+    from rlx_py.ir.program import Region
 
 
 @dataclass(frozen=True)

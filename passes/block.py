@@ -27,13 +27,13 @@ from rlx_py.ir.kernel import (
     IndexValue,
     Let,
     Load,
-    Local,
     Read,
     Set,
     Stmt,
     Store,
     Value,
 )
+from rlx_py.ir.local import Local
 from rlx_py.ir.node import Node
 from rlx_py.ir.types import DType, bool_, i64
 

@@ -22,13 +22,13 @@ from rlx_py.ir.kernel import (
     For,
     Let,
     Load,
-    Local,
     Read,
     Scope,
     Set,
     Stmt,
     Store,
 )
+from rlx_py.ir.local import Local
 from rlx_py.passes.pairs import loop_in_pairs
 from rlx_py.passes.transpose import cuts
 

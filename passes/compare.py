@@ -11,7 +11,7 @@ from rlx_py.ir.errors import VerifyError
 from rlx_py.ir.evaluate import evaluate_all
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Program
+from rlx_py.ir.program import Program
 from rlx_py.ir.types import DType, as_dtype
 from rlx_py.passes.cost import flops
 

@@ -15,8 +15,6 @@ from rlx_py.ir.kernel import (
     IndexValue,
     Let,
     Load,
-    Local,
-    Program,
     Read,
     Scope,
     Set,
@@ -25,7 +23,8 @@ from rlx_py.ir.kernel import (
     Tile,
     Value,
 )
-from rlx_py.ir.regions import times
+from rlx_py.ir.local import Local
+from rlx_py.ir.program import Program, times
 
 
 def flops(program: Program) -> int:

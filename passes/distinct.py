@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from rlx_py.ir.canonical import Canonical
 from rlx_py.ir.copying import walk, with_buffers
-from rlx_py.ir.kernel import Alloc, Buffer, Kernel, Let, Load, Program, Scope, Store, Tile
+from rlx_py.ir.kernel import Alloc, Buffer, Kernel, Let, Load, Scope, Store, Tile
+from rlx_py.ir.program import Program
 
 PRIVATE = (Scope.ARENA, Scope.TILE, Scope.LOCAL)
 

@@ -26,9 +26,7 @@ from rlx_py.ir.kernel import (
     Invoke,
     Let,
     Load,
-    Local,
     Operand,
-    Program,
     Read,
     Set,
     Stmt,
@@ -36,6 +34,8 @@ from rlx_py.ir.kernel import (
     Value,
     While,
 )
+from rlx_py.ir.local import Local
+from rlx_py.ir.program import Program
 from rlx_py.ir.types import DType, bf16, bool_, f16, f32, f64, u16
 from rlx_py.passes.approx import APPROXIMATIONS
 from rlx_py.passes.narrow import narrow, round_to, to_odd, widen

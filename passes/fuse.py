@@ -9,7 +9,8 @@ from math import prod
 
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.index import Var, substitute
-from rlx_py.ir.kernel import Local, Read, Value
+from rlx_py.ir.kernel import Read, Value
+from rlx_py.ir.local import Local
 from rlx_py.ir.node import Node
 from rlx_py.ir.stored import BodyRule, ContractRule, LoopRule, ReduceRule, kernel_of
 from rlx_py.passes.block import Block, Place, domain_vars, place

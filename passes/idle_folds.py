@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlx_py.ir.copying import reads, walk
-from rlx_py.ir.kernel import Apply, Axis, Const, For, If, Let, Local, Read, Set, Stmt, Value, While
+from rlx_py.ir.kernel import Apply, Axis, Const, For, If, Let, Read, Set, Stmt, Value, While
 from rlx_py.ir.lanes import reductions, varying_locals
+from rlx_py.ir.local import Local
 
 LEAST_STEPS = 16  # of a loop: a shorter one costs less than a wrong guess of the branch
 

@@ -16,18 +16,16 @@ from rlx_py.ir.kernel import (
     Contract,
     Kernel,
     Load,
-    Local,
     Operand,
-    Port,
-    Program,
     Read,
     Scope,
     Stmt,
     Value,
 )
+from rlx_py.ir.local import Local
 from rlx_py.ir.node import LEAF, Node
 from rlx_py.ir.ops.constant import CONSTANT
-from rlx_py.ir.regions import Region
+from rlx_py.ir.program import Port, Program, Region
 from rlx_py.ir.stored import BodyRule, ContractRule, LoopRule, ReduceRule
 from rlx_py.passes.block import Block, Place, domain_vars, open_loops, place, zero
 from rlx_py.passes.decompose import decompose

@@ -8,21 +8,8 @@ from dataclasses import replace
 
 from rlx_py.ir.copying import walk
 from rlx_py.ir.index import Index
-from rlx_py.ir.kernel import (
-    Alloc,
-    Buffer,
-    Call,
-    For,
-    Kernel,
-    Let,
-    Load,
-    Program,
-    Scope,
-    Stmt,
-    Store,
-    Tile,
-)
-from rlx_py.ir.regions import Item, Loop, items, part
+from rlx_py.ir.kernel import Alloc, Buffer, Call, For, Kernel, Let, Load, Scope, Stmt, Store, Tile
+from rlx_py.ir.program import Item, Loop, Program, items, part
 
 ALIGNMENT = 64
 

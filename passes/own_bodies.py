@@ -9,7 +9,7 @@ from rlx_py.ir.graph import Graph
 from rlx_py.ir.index import row_major
 from rlx_py.ir.kernel import Buffer, Kernel, Scope
 from rlx_py.ir.ops.constant import CONSTANT
-from rlx_py.ir.regions import Region, moved
+from rlx_py.ir.program import Region, moved
 from rlx_py.ir.types import DType, TupleType
 from rlx_py.passes.block import Block, domain_vars, open_loops, place, zero
 from rlx_py.passes.fuse import Group

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from rlx_py.ir.copying import copied, reads, walk
 from rlx_py.ir.index import Index, Var, as_index
-from rlx_py.ir.kernel import Axis, Const, For, If, Local, Read, Set, Stmt, While
+from rlx_py.ir.kernel import Axis, Const, For, If, Read, Set, Stmt, While
 from rlx_py.ir.lanes import PARTIALS, identity, reductions
+from rlx_py.ir.local import Local
 from rlx_py.ir.pairs import CHAIN, runs
 
 MOST_EACH = 4  # terms of a step beyond which a step has a part of its own

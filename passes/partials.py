@@ -7,21 +7,9 @@ from __future__ import annotations
 
 from rlx_py.ir.copying import copied, indices, reads
 from rlx_py.ir.index import Dynamic, Var, as_index, atoms
-from rlx_py.ir.kernel import (
-    Axis,
-    Buffer,
-    Const,
-    For,
-    Let,
-    Load,
-    Local,
-    Read,
-    Scope,
-    Set,
-    Stmt,
-    Store,
-)
+from rlx_py.ir.kernel import Axis, Buffer, Const, For, Let, Load, Read, Scope, Set, Stmt, Store
 from rlx_py.ir.lanes import identity, reductions
+from rlx_py.ir.local import Local
 
 PART = 1 << 15  # elements of a part
 MIN_PARTS = 4  # from which a second thread pays

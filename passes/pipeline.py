@@ -12,8 +12,8 @@ from typing import TypeVar
 from rlx_py.ir.config import CONFIG, Config
 from rlx_py.ir.errors import ArgumentError
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.kernel import Program
 from rlx_py.ir.listing import show
+from rlx_py.ir.program import Program
 from rlx_py.passes.compare import compare
 
 T = TypeVar("T", Graph, Program)

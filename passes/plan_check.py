@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rlx_py.ir.errors import VerifyError
-from rlx_py.ir.kernel import Buffer, Kernel, Program, Scope
-from rlx_py.ir.regions import Branch, Item, Loop, Slice, items, part
+from rlx_py.ir.kernel import Buffer, Kernel, Scope
+from rlx_py.ir.program import Branch, Item, Loop, Program, Slice, items, part
 from rlx_py.passes.accesses import Accesses, fills, replaces
 
 ALIGNMENT = 64

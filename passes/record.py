@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlx_py.ir.kernel import Apply, Bitcast, Cast, Const, Expr, Let, Local, Read, Stmt, Value
+from rlx_py.ir.kernel import Apply, Bitcast, Cast, Const, Expr, Let, Read, Stmt, Value
+from rlx_py.ir.local import Local
 from rlx_py.ir.types import DTYPES, bool_, u16
 
 _DTYPES = {**DTYPES, "u16": u16}

@@ -23,8 +23,6 @@ from rlx_py.ir.kernel import (
     If,
     Let,
     Load,
-    Local,
-    Program,
     Set,
     Stmt,
     Store,
@@ -32,6 +30,8 @@ from rlx_py.ir.kernel import (
     While,
 )
 from rlx_py.ir.lanes import varying_locals
+from rlx_py.ir.local import Local
+from rlx_py.ir.program import Program
 from rlx_py.passes.columns import stream_columns
 from rlx_py.passes.contract.target import THREAD_CYCLES
 from rlx_py.passes.idle_folds import skip_idle_folds

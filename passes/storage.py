@@ -6,7 +6,8 @@ from math import prod
 
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.index import Var, atoms, row_major
-from rlx_py.ir.kernel import Local, Read
+from rlx_py.ir.kernel import Read
+from rlx_py.ir.local import Local
 from rlx_py.ir.node import LEAF, PROJECT, TUPLE, Node
 from rlx_py.ir.ops.constant import CONSTANT
 from rlx_py.ir.ops.movement import RESHAPE, SLICE

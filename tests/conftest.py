@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from identity import refuse_comparison_by_the_engine
 from rlx_py.backends.llvm import backend
-from rlx_py.ir.kernel import Program
+from rlx_py.ir.program import Program
 from rlx_py.passes.memory import plan_memory
 from rlx_py.passes.plan_check import check_plan
 

@@ -20,9 +20,6 @@ from rlx_py.ir.kernel import (
     Kernel,
     Let,
     Load,
-    Local,
-    Port,
-    Program,
     Read,
     Scope,
     Set,
@@ -30,6 +27,8 @@ from rlx_py.ir.kernel import (
     Store,
     Value,
 )
+from rlx_py.ir.local import Local
+from rlx_py.ir.program import Port, Program
 from rlx_py.ir.types import DType
 from rlx_py.passes.expand_math import expand_math
 

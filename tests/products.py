@@ -16,16 +16,15 @@ from rlx_py.ir.kernel import (
     Kernel,
     Let,
     Load,
-    Local,
     Operand,
-    Port,
-    Program,
     Read,
     Scope,
     Stmt,
     Store,
     Value,
 )
+from rlx_py.ir.local import Local
+from rlx_py.ir.program import Port, Program
 from rlx_py.ir.types import DType, f32
 
 Array = np.ndarray[Any, Any]

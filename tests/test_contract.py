@@ -17,20 +17,10 @@ from rlx_py.ir.copying import walk
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.index import Var, as_index
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import (
-    Alloc,
-    Axis,
-    Contract,
-    For,
-    Kernel,
-    Local,
-    Program,
-    Read,
-    Scope,
-    Store,
-    Tile,
-)
+from rlx_py.ir.kernel import Alloc, Axis, Contract, For, Kernel, Read, Scope, Store, Tile
+from rlx_py.ir.local import Local
 from rlx_py.ir.ops.conv import CONV, CONV_BACKWARD_INPUT, CONV_BACKWARD_WEIGHT
+from rlx_py.ir.program import Program
 from rlx_py.ir.types import bf16, f16, f32, f64, i8, i32, i64
 from rlx_py.passes.contract import TileTarget, expand_contract, tiled
 from rlx_py.passes.contract.target import Limits

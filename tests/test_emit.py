@@ -39,9 +39,6 @@ from rlx_py.ir.kernel import (
     IndexValue,
     Kernel,
     Load,
-    Local,
-    Port,
-    Program,
     Read,
     Scope,
     Set,
@@ -51,6 +48,8 @@ from rlx_py.ir.kernel import (
     Tile,
     While,
 )
+from rlx_py.ir.local import Local
+from rlx_py.ir.program import Port, Program
 from rlx_py.ir.types import DTYPES, DType, bool_, f32, f64, i32, i64, u32
 from rlx_py.passes.expand_math import expand_math
 

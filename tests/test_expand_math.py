@@ -24,7 +24,8 @@ from loop_programs import (
 from rlx_py.ir.errors import DTypeError
 from rlx_py.ir.index import Var, as_index
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Apply, Cast, For, Load, Program, Read, Set, Stmt, Store
+from rlx_py.ir.kernel import Apply, Cast, For, Load, Read, Set, Stmt, Store
+from rlx_py.ir.program import Program
 from rlx_py.ir.types import DType, bf16, f16, f32, f64, i64
 from rlx_py.passes.approx import APPROXIMATIONS
 from rlx_py.passes.approx.builder import NumpyScalars

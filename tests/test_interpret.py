@@ -25,10 +25,7 @@ from rlx_py.ir.kernel import (
     IndexValue,
     Kernel,
     Load,
-    Local,
     Operand,
-    Port,
-    Program,
     Read,
     Scope,
     Set,
@@ -36,6 +33,8 @@ from rlx_py.ir.kernel import (
     Store,
 )
 from rlx_py.ir.lanes import lane_offsets, partials
+from rlx_py.ir.local import Local
+from rlx_py.ir.program import Port, Program
 from rlx_py.ir.types import bool_, f32, f64, i8, i64, u8
 
 

@@ -10,8 +10,7 @@ import pytest
 import rlx_py as rlx
 from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
-from rlx_py.ir.kernel import Program
-from rlx_py.ir.regions import items
+from rlx_py.ir.program import Program, items
 from rlx_py.passes.decompose import decompose
 from rlx_py.passes.hoist import hoist_products
 from rlx_py.passes.join import join_loops

@@ -13,7 +13,7 @@ from rlx_py.backends.llvm.backend import lowered, planned
 from rlx_py.ir.copying import walk
 from rlx_py.ir.evaluate import evaluate
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Program
+from rlx_py.ir.program import Program
 from rlx_py.ir.types import f32
 from rlx_py.passes.cost import bytes_moved, flops
 from samples import SAMPLES, samples_of

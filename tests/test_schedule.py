@@ -14,8 +14,9 @@ from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.copying import walk
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Alloc, Axis, For, If, Let, Load, Program, Stmt, Store, Tile
+from rlx_py.ir.kernel import Alloc, Axis, For, If, Let, Load, Stmt, Store, Tile
 from rlx_py.ir.node import Node
+from rlx_py.ir.program import Program
 from rlx_py.ir.types import DType
 from rlx_py.passes import columns, pairs, partials
 from rlx_py.passes.decompose import decompose

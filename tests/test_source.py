@@ -27,13 +27,13 @@ from rlx_py.ir.kernel import (
     IndexValue,
     Kernel,
     Load,
-    Program,
     Read,
     Scope,
     Set,
     Stmt,
     Store,
 )
+from rlx_py.ir.program import Program
 from rlx_py.ir.types import DTYPES, DType, bool_, f32, i32, i64
 from rlx_py.passes.expand_math import expand_math
 

@@ -14,9 +14,10 @@ from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.copying import walk
 from rlx_py.ir.interpret import interpret
-from rlx_py.ir.kernel import Axis, For, Program
+from rlx_py.ir.kernel import Axis, For
 from rlx_py.ir.node import Node
 from rlx_py.ir.pairs import CHAIN, runs
+from rlx_py.ir.program import Program
 from rlx_py.ir.types import DType
 from rlx_py.passes import pairs
 from rlx_py.passes.decompose import decompose

@@ -16,8 +16,10 @@ from rlx_py.backends.llvm.backend import lowered, planned
 from rlx_py.backends.llvm.targets import Target, tile_target
 from rlx_py.ir.copying import walk
 from rlx_py.ir.index import Var, as_index
-from rlx_py.ir.kernel import Axis, Contract, For, Kernel, Local, Program, Read, Store
+from rlx_py.ir.kernel import Axis, Contract, For, Kernel, Read, Store
+from rlx_py.ir.local import Local
 from rlx_py.ir.ops.conv import CONV, CONV_BACKWARD_INPUT, CONV_BACKWARD_WEIGHT
+from rlx_py.ir.program import Program
 from rlx_py.ir.types import f32
 from rlx_py.passes.contract import expand_contract
 from rlx_py.passes.contract.plan import make_plan

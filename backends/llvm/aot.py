@@ -26,8 +26,8 @@ from rlx_py.backends.llvm.program import emit_module
 from rlx_py.backends.llvm.targets import Target, host, machine, same_system
 from rlx_py.ir.errors import ArgumentError, BackendError
 from rlx_py.ir.interface import Interface
-from rlx_py.ir.kernel import Program
 from rlx_py.ir.paths import file_path
+from rlx_py.ir.program import Program
 from rlx_py.passes.cost import bytes_moved, flops
 
 Kind = Literal["object", "shared", "static"]

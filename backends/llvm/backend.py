@@ -12,7 +12,7 @@ from rlx_py.backends.llvm.targets import Target, host, tile_target
 from rlx_py.backends.llvm.timing import kernel_times
 from rlx_py.ir.config import CONFIG
 from rlx_py.ir.graph import Graph
-from rlx_py.ir.kernel import Program
+from rlx_py.ir.program import Program
 from rlx_py.passes.contract import expand_contract
 from rlx_py.passes.cost import bytes_moved, flops
 from rlx_py.passes.decompose import decompose

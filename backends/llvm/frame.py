@@ -14,7 +14,9 @@ from rlx_py.backends.llvm.scalars import I8, I32, I64, constant, memory_type, sc
 from rlx_py.backends.llvm.targets import Target
 from rlx_py.ir.errors import BackendError
 from rlx_py.ir.index import Index, Var
-from rlx_py.ir.kernel import Buffer, Const, Local, Program, Value
+from rlx_py.ir.kernel import Buffer, Const, Value
+from rlx_py.ir.local import Local
+from rlx_py.ir.program import Program
 from rlx_py.ir.types import DType
 
 Array = np.ndarray[Any, Any]

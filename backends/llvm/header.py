@@ -10,7 +10,7 @@ from rlx_py.backends.llvm.native import ALIGN
 from rlx_py.backends.llvm.targets import Target
 from rlx_py.ir.errors import BackendError
 from rlx_py.ir.interface import Interface
-from rlx_py.ir.kernel import Program
+from rlx_py.ir.program import Program
 from rlx_py.ir.types import TensorType
 
 C_TYPES = {

@@ -17,7 +17,8 @@ from rlx_py.backends.llvm.native import NativeStep
 from rlx_py.backends.llvm.parallel import parallel_for, team_size
 from rlx_py.backends.llvm.program import emit_module
 from rlx_py.backends.llvm.targets import Target, host, machine
-from rlx_py.ir.kernel import Axis, For, Port, Program, children
+from rlx_py.ir.kernel import Axis, For, children
+from rlx_py.ir.program import Port, Program
 from rlx_py.ir.types import TensorType
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 
 from rlx_py.ir.copying import walk
-from rlx_py.ir.kernel import Call, Program
+from rlx_py.ir.kernel import Call
 from rlx_py.ir.lapack import address
+from rlx_py.ir.program import Program
 
 LIBRARIES = ["-llapack", "-lblas"]
 

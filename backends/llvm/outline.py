@@ -13,7 +13,8 @@ from rlx_py.backends.llvm.scalars import I32, I64
 from rlx_py.ir.canonical import Canonical
 from rlx_py.ir.errors import BackendError
 from rlx_py.ir.index import Var
-from rlx_py.ir.kernel import Buffer, For, Local, Scope, Stmt
+from rlx_py.ir.kernel import Buffer, For, Scope, Stmt
+from rlx_py.ir.local import Local
 
 EmitBody = Callable[[Frame, tuple[Stmt, ...]], None]
 SLOT = 8

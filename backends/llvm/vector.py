@@ -17,7 +17,7 @@ from rlx_py.backends.llvm.scalars import (
     splat,
 )
 from rlx_py.ir.errors import BackendError
-from rlx_py.ir.kernel import For, IndexValue, Let, Local, Stmt
+from rlx_py.ir.kernel import For, IndexValue, Let, Stmt
 from rlx_py.ir.lanes import (
     PARTIALS,
     buffers_of,
@@ -28,6 +28,7 @@ from rlx_py.ir.lanes import (
     varying_locals,
     walk,
 )
+from rlx_py.ir.local import Local
 
 EmitBody = Callable[[Frame, tuple[Stmt, ...]], None]
 

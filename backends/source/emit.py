@@ -30,7 +30,6 @@ from rlx_py.ir.kernel import (
     Kernel,
     Let,
     Load,
-    Local,
     Read,
     Scope,
     Set,
@@ -39,6 +38,7 @@ from rlx_py.ir.kernel import (
     Value,
     While,
 )
+from rlx_py.ir.local import Local
 from rlx_py.ir.types import DType
 
 # A launch has at most three dimensions, the fastest first.

@@ -10,7 +10,8 @@ import numpy as np
 
 from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index, as_index
-from rlx_py.ir.kernel import Apply, Const, Local, Value
+from rlx_py.ir.kernel import Apply, Const, Value
+from rlx_py.ir.local import Local
 from rlx_py.ir.node import Chain, Node, Op, register
 from rlx_py.ir.ops.arguments import check_axis
 from rlx_py.ir.ops.batching import along_axis

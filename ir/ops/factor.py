@@ -14,7 +14,8 @@ import numpy as np
 
 from rlx_py.ir.errors import DTypeError, ShapeError
 from rlx_py.ir.index import Index
-from rlx_py.ir.kernel import Buffer, Const, Expr, IndexValue, Local, Value
+from rlx_py.ir.kernel import Buffer, Const, Expr, IndexValue, Value
+from rlx_py.ir.local import Local
 from rlx_py.ir.node import Node, Op, register
 from rlx_py.ir.ops import factor_gradients as rules
 from rlx_py.ir.ops.batching import batch_solve, unchanged

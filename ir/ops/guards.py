@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from rlx_py.ir.index import Index
-from rlx_py.ir.kernel import Apply, Bitcast, Cast, Const, Expr, IndexValue, Local, Read, Value
+from rlx_py.ir.kernel import Apply, Bitcast, Cast, Const, Expr, IndexValue, Read, Value
+from rlx_py.ir.local import Local
 from rlx_py.ir.stored import Emitter
 from rlx_py.ir.types import DType, bool_, i64
 

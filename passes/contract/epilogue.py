@@ -7,19 +7,8 @@ from dataclasses import dataclass
 
 from rlx_py.ir.copying import Copier
 from rlx_py.ir.index import Index, Var, as_index, row_major
-from rlx_py.ir.kernel import (
-    Apply,
-    Cast,
-    Contract,
-    For,
-    Let,
-    Load,
-    Local,
-    Read,
-    Set,
-    Stmt,
-    Strided,
-)
+from rlx_py.ir.kernel import Apply, Cast, Contract, For, Let, Load, Read, Set, Stmt, Strided
+from rlx_py.ir.local import Local
 from rlx_py.ir.types import DType
 from rlx_py.passes.block import zero
 from rlx_py.passes.contract.operand import nest

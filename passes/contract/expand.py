@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlx_py.ir.kernel import Axis, Contract, For, If, Program, Stmt, While
+from rlx_py.ir.kernel import Axis, Contract, For, If, Stmt, While
+from rlx_py.ir.program import Program
 from rlx_py.passes.contract.plain import plain_loops, without_sum
 from rlx_py.passes.contract.plan import make_plan
 from rlx_py.passes.contract.shape import Body, simplified, size

@@ -9,20 +9,8 @@ from math import prod
 
 from rlx_py.ir.copying import Copier, walk
 from rlx_py.ir.index import ZERO, Index, Var, as_index, row_major, substitute, unravel
-from rlx_py.ir.kernel import (
-    Axis,
-    Buffer,
-    Cast,
-    For,
-    Let,
-    Load,
-    Local,
-    Operand,
-    Read,
-    Store,
-    Strided,
-    Tile,
-)
+from rlx_py.ir.kernel import Axis, Buffer, Cast, For, Let, Load, Operand, Read, Store, Strided, Tile
+from rlx_py.ir.local import Local
 from rlx_py.ir.types import DType
 from rlx_py.passes.contract.shape import (
     Binding,

@@ -14,7 +14,6 @@ from rlx_py.ir.kernel import (
     Contract,
     For,
     Let,
-    Local,
     Operand,
     Read,
     Set,
@@ -22,6 +21,7 @@ from rlx_py.ir.kernel import (
     Store,
     Value,
 )
+from rlx_py.ir.local import Local
 from rlx_py.ir.types import DType
 from rlx_py.passes.block import zero
 from rlx_py.passes.contract.operand import nest

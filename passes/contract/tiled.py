@@ -19,7 +19,6 @@ from rlx_py.ir.kernel import (
     IndexValue,
     Let,
     Load,
-    Local,
     Read,
     Scope,
     Stmt,
@@ -27,6 +26,7 @@ from rlx_py.ir.kernel import (
     Strided,
     Tile,
 )
+from rlx_py.ir.local import Local
 from rlx_py.ir.pairs import CHAIN
 from rlx_py.ir.types import DType, bool_, i64
 from rlx_py.passes.block import zero

@@ -31,7 +31,7 @@ from rlx_py.ir.ops.elementwise import SELECT
 from rlx_py.ir.ops.located import located
 from rlx_py.ir.ops.movement import spread
 from rlx_py.ir.ops.operand import as_node
-from rlx_py.ir.regions import Branch
+from rlx_py.ir.program import Branch
 from rlx_py.ir.stored import BodyEmitter, BodyRule
 from rlx_py.ir.types import TensorType, TupleType, Type, bool_
 from rlx_py.passes.batched import Value, batched_results

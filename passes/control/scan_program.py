@@ -10,8 +10,8 @@ from rlx_py.ir.kernel import Buffer, Scope
 from rlx_py.ir.node import PROJECT, Node, leaf, make, project, toposort
 from rlx_py.ir.ops.constant import CONSTANT
 from rlx_py.ir.ops.movement import BROADCAST, TRANSPOSE, filled
-from rlx_py.ir.regions import Loop as LoopRegion
-from rlx_py.ir.regions import Slice
+from rlx_py.ir.program import Loop as LoopRegion
+from rlx_py.ir.program import Slice
 from rlx_py.ir.stored import BodyEmitter, BodyRule, ContractRule
 from rlx_py.ir.types import TupleType, bool_
 from rlx_py.passes.control.region import over, placeholders

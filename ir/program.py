@@ -1,7 +1,8 @@
-"""Loops and branches over kernels: what of a program runs several times, or only sometimes.
+"""A whole Program: kernels, the arrays around them, and loops and branches over them.
 
 The kernels of a program are one list, in the order in which they first run; a region is a part of
-it. So a pass that maps kernel to kernel need not know of regions.
+it, which runs several times, or only sometimes. So a pass that maps kernel to kernel need not know
+of regions.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rlx_py.ir.kernel import Buffer, Program
+from rlx_py.ir.kernel import Buffer, Kernel
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,36 @@ class Branch:
 
 Region = Loop | Branch
 Item = int | tuple[Region, "tuple[Item, ...]"]  # a kernel, or a region and what it holds
+
+
+@dataclass(frozen=True)
+class Port:
+    """An external array of the step."""
+
+    name: str
+    buffer: Buffer
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Kernels in order over external, constant, arena and tile buffers.
+
+    `inputs` (inputs, params, state: current values) are read, `outputs` are written. `updates` maps
+    the name of a param or state to the buffer that holds its next value; where it is the input's
+    own buffer the value is updated in place. `regions` are loops and branches over parts of the
+    kernels, outer ones before those inside.
+    """
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    updates: tuple[Port, ...] = ()
+    offsets: dict[Buffer, int] = field(default_factory=dict)  # of ARENA and TILE buffers, bytes
+    arena: int = 0  # bytes shared by all threads
+    scratch: int = 0  # bytes a thread, after the arena
+    regions: tuple[Region, ...] = ()
 
 
 def items(program: Program) -> tuple[Item, ...]:
