@@ -11,7 +11,8 @@ import numpy as np
 from rlx_py.ir.body import Body, graph_of, is_body
 from rlx_py.ir.dim import Dim, names_in, value_of
 from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError
-from rlx_py.ir.graph import Graph, State, require_graph
+from rlx_py.ir.graph import Graph, require_graph
+from rlx_py.ir.graph_base import State
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, Node, at, leaf, same
 from rlx_py.ir.ops.constant import SIZE, constant

@@ -7,24 +7,21 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import is_
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, RLXError, Undecided
 from rlx_py.ir.home import Home, inner
+from rlx_py.ir.index import Index
+from rlx_py.ir.kernel import Expr
 from rlx_py.ir.literal import attr_key
 from rlx_py.ir.location import Location as Location
 from rlx_py.ir.location import at as at
 from rlx_py.ir.location import user_location as user_location
-from rlx_py.ir.operators import Operators, apply
+from rlx_py.ir.operators import Operators
 from rlx_py.ir.signature import check_call
 from rlx_py.ir.types import DType, Precision, TensorType, TupleType, Type, check_size
-
-if TYPE_CHECKING:
-    from rlx_py.ir.index import Index
-    from rlx_py.ir.kernel import Expr
-    from rlx_py.ir.stored import KernelRule
 
 Cotangent = Any  # Node for a tensor result; a tuple of Node | None for a tuple result
 Chain = Callable[["Node", "Node"], "Node"]  # the chain rule's product of cotangent and partial
@@ -39,11 +36,17 @@ BatchRule = Callable[["Node", Sequence["Node"], Sequence[bool]], "Node"]
 #   ("dynamic", value, extent)         and is sent the value as an Index, clamped to 0 … extent − 1
 #   ("let", value)                     and is sent the value under a name, computed once
 # Guards, values and what it returns may be nested trees of expressions.
-Ask = (tuple[int, tuple["Index", ...]] | tuple[int, tuple["Index", ...], "Expr"]
-       | tuple[str, "Expr", int] | tuple[str, "Expr"])
-ElementRule = Callable[["Node", tuple["Index", ...]], Generator[Ask, Any, "Expr"]]
+Ask = (tuple[int, tuple[Index, ...]] | tuple[int, tuple[Index, ...], Expr]
+       | tuple[str, Expr, int] | tuple[str, Expr])
+ElementRule = Callable[["Node", tuple[Index, ...]], Generator[Ask, Any, Expr]]
 
 OPS: dict[str, Op] = {}
+
+
+class KernelRule:
+    """How a result that must be stored is computed; the rules are in `stored.py`."""
+
+    kind = ""  # in pictures: reduction, contraction, loops, composite
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +211,7 @@ class Node(Operators):
     def __getitem__(self, key: Any) -> Node:
         if isinstance(self.type, TupleType):
             return project(self, key)
-        return apply("getitem", self, key)
+        return self._of("getitem", self, key)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The value of a node that a tape recorded (`rlx.Tape`); ArgumentError for any other."""
@@ -264,8 +267,9 @@ def make(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Node:
     source = _MAKING.origin
     loc = user_location() if source is None else source.loc
     try:
-        check_call(op, inputs, attrs)
-        type = op.infer(*[n.type for n in inputs], **attrs)
+        types = [n.type for n in inputs]
+        check_call(op, types, attrs)
+        type = op.infer(*types, **attrs)
         home = _home(inputs) if source is None else None
         for t in type.elements if isinstance(type, TupleType) else (type,):
             check_size(t.shape)

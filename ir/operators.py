@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -11,11 +11,8 @@ from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, MissingAttribute, RLXError
 from rlx_py.ir.location import at, user_location
 
-if TYPE_CHECKING:
-    from rlx_py.ir.node import Node
-
 # Filled by rlx_py.ir.ops, so that a node's file imports no ops.
-OPERATORS: dict[str, Callable[..., Node]] = {}
+OPERATORS: dict[str, Callable[..., Any]] = {}
 
 
 class Operators:
@@ -27,19 +24,24 @@ class Operators:
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> Any:
-        return apply("equal", self, other) if compares_with(other) else NotImplemented
+        return self._of("equal", self, other) if compares_with(other) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        return apply("not_equal", self, other) if compares_with(other) else NotImplemented
+        return self._of("not_equal", self, other) if compares_with(other) else NotImplemented
+
+    def _of(self, name: str, *operands: Any, **attrs: Any) -> Self:
+        """What the function of that name gives."""
+        made: Self = apply(name, *operands, **attrs)
+        return made
 
     # NumPy asks these for array * node, np.exp(node), np.concatenate([node]).
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Node:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Self:
         name = _OF_NUMPY.get(ufunc.__name__)
         # array += node gives a node. By identity: `==` would compare the node.
         in_place = list(options) == ["out"] and options["out"][0] is inputs[0]
         if name is None or method != "__call__" or (options and not in_place):
             raise _of_numpy(ufunc.__name__)
-        return apply(name, *inputs)
+        return self._of(name, *inputs)
 
     def __array_function__(self, function: Any, *call: Any) -> NoReturn:
         raise _of_numpy(function.__name__, function.__module__)
@@ -56,110 +58,110 @@ class Operators:
                             "rlx.where give another" + at(user_location()))
 
     # Arithmetic: NumPy's meaning, one entry a line.
-    def __add__(self, other: Any) -> Node: return apply("add", self, other)
-    def __radd__(self, other: Any) -> Node: return apply("add", other, self)
-    def __sub__(self, other: Any) -> Node: return apply("subtract", self, other)
-    def __rsub__(self, other: Any) -> Node: return apply("subtract", other, self)
-    def __mul__(self, other: Any) -> Node: return apply("multiply", self, other)
-    def __rmul__(self, other: Any) -> Node: return apply("multiply", other, self)
-    def __truediv__(self, other: Any) -> Node: return apply("divide", self, other)
-    def __rtruediv__(self, other: Any) -> Node: return apply("divide", other, self)
-    def __floordiv__(self, other: Any) -> Node: return apply("floor_divide", self, other)
-    def __rfloordiv__(self, other: Any) -> Node: return apply("floor_divide", other, self)
-    def __mod__(self, other: Any) -> Node: return apply("remainder", self, other)
-    def __rmod__(self, other: Any) -> Node: return apply("remainder", other, self)
-    def __pow__(self, other: Any) -> Node: return apply("power", self, other)
-    def __rpow__(self, other: Any) -> Node: return apply("power", other, self)
-    def __matmul__(self, other: Any) -> Node: return apply("matmul", self, other)
-    def __rmatmul__(self, other: Any) -> Node: return apply("matmul", other, self)
-    def __neg__(self) -> Node: return apply("negative", self)
+    def __add__(self, other: Any) -> Self: return self._of("add", self, other)
+    def __radd__(self, other: Any) -> Self: return self._of("add", other, self)
+    def __sub__(self, other: Any) -> Self: return self._of("subtract", self, other)
+    def __rsub__(self, other: Any) -> Self: return self._of("subtract", other, self)
+    def __mul__(self, other: Any) -> Self: return self._of("multiply", self, other)
+    def __rmul__(self, other: Any) -> Self: return self._of("multiply", other, self)
+    def __truediv__(self, other: Any) -> Self: return self._of("divide", self, other)
+    def __rtruediv__(self, other: Any) -> Self: return self._of("divide", other, self)
+    def __floordiv__(self, other: Any) -> Self: return self._of("floor_divide", self, other)
+    def __rfloordiv__(self, other: Any) -> Self: return self._of("floor_divide", other, self)
+    def __mod__(self, other: Any) -> Self: return self._of("remainder", self, other)
+    def __rmod__(self, other: Any) -> Self: return self._of("remainder", other, self)
+    def __pow__(self, other: Any) -> Self: return self._of("power", self, other)
+    def __rpow__(self, other: Any) -> Self: return self._of("power", other, self)
+    def __matmul__(self, other: Any) -> Self: return self._of("matmul", self, other)
+    def __rmatmul__(self, other: Any) -> Self: return self._of("matmul", other, self)
+    def __neg__(self) -> Self: return self._of("negative", self)
     def __pos__(self) -> Any: return self
-    def __abs__(self) -> Node: return apply("abs", self)
-    def __lt__(self, other: Any) -> Node: return apply("less", self, other)
-    def __le__(self, other: Any) -> Node: return apply("less_equal", self, other)
-    def __gt__(self, other: Any) -> Node: return apply("greater", self, other)
-    def __ge__(self, other: Any) -> Node: return apply("greater_equal", self, other)
-    def __and__(self, other: Any) -> Node: return apply("bitwise_and", self, other)
-    def __rand__(self, other: Any) -> Node: return apply("bitwise_and", other, self)
-    def __or__(self, other: Any) -> Node: return apply("bitwise_or", self, other)
-    def __ror__(self, other: Any) -> Node: return apply("bitwise_or", other, self)
-    def __xor__(self, other: Any) -> Node: return apply("bitwise_xor", self, other)
-    def __rxor__(self, other: Any) -> Node: return apply("bitwise_xor", other, self)
-    def __lshift__(self, other: Any) -> Node: return apply("left_shift", self, other)
-    def __rlshift__(self, other: Any) -> Node: return apply("left_shift", other, self)
-    def __rshift__(self, other: Any) -> Node: return apply("right_shift", self, other)
-    def __rrshift__(self, other: Any) -> Node: return apply("right_shift", other, self)
-    def __invert__(self) -> Node: return apply("invert", self)
+    def __abs__(self) -> Self: return self._of("abs", self)
+    def __lt__(self, other: Any) -> Self: return self._of("less", self, other)
+    def __le__(self, other: Any) -> Self: return self._of("less_equal", self, other)
+    def __gt__(self, other: Any) -> Self: return self._of("greater", self, other)
+    def __ge__(self, other: Any) -> Self: return self._of("greater_equal", self, other)
+    def __and__(self, other: Any) -> Self: return self._of("bitwise_and", self, other)
+    def __rand__(self, other: Any) -> Self: return self._of("bitwise_and", other, self)
+    def __or__(self, other: Any) -> Self: return self._of("bitwise_or", self, other)
+    def __ror__(self, other: Any) -> Self: return self._of("bitwise_or", other, self)
+    def __xor__(self, other: Any) -> Self: return self._of("bitwise_xor", self, other)
+    def __rxor__(self, other: Any) -> Self: return self._of("bitwise_xor", other, self)
+    def __lshift__(self, other: Any) -> Self: return self._of("left_shift", self, other)
+    def __rlshift__(self, other: Any) -> Self: return self._of("left_shift", other, self)
+    def __rshift__(self, other: Any) -> Self: return self._of("right_shift", self, other)
+    def __rrshift__(self, other: Any) -> Self: return self._of("right_shift", other, self)
+    def __invert__(self) -> Self: return self._of("invert", self)
 
     @property
-    def T(self) -> Node:
+    def T(self) -> Self:
         """The axes reversed."""
-        return apply("transpose", self)
+        return self._of("transpose", self)
 
-    def transpose(self, *axes: Any) -> Node:
+    def transpose(self, *axes: Any) -> Self:
         """The axes permuted, as ndarray.transpose."""
-        return apply("transpose", self, _unpacked(axes) if axes else None)
+        return self._of("transpose", self, _unpacked(axes) if axes else None)
 
-    def reshape(self, *shape: Any) -> Node:
+    def reshape(self, *shape: Any) -> Self:
         """The elements in row-major order under another shape; one size may be -1."""
-        return apply("reshape", self, _unpacked(shape))
+        return self._of("reshape", self, _unpacked(shape))
 
-    def astype(self, dtype: Any) -> Node:
+    def astype(self, dtype: Any) -> Self:
         """The values converted to another element type."""
-        return apply("astype", self, dtype)
+        return self._of("astype", self, dtype)
 
-    def flatten(self) -> Node:
+    def flatten(self) -> Self:
         """The elements as one axis."""
-        return apply("reshape", self, (-1,))
+        return self._of("reshape", self, (-1,))
 
-    def squeeze(self, *where: Any, **words: Any) -> Node:
+    def squeeze(self, *where: Any, **words: Any) -> Self:
         """Without axes of size 1."""
-        return apply("squeeze", self, **_placed(where, words))
+        return self._of("squeeze", self, **_placed(where, words))
 
-    def swapaxes(self, a: int, b: int) -> Node:
+    def swapaxes(self, a: int, b: int) -> Self:
         """Two axes exchanged."""
-        return apply("swapaxes", self, a, b)
+        return self._of("swapaxes", self, a, b)
 
     # By position these take axis and keepdims; by name what the functions of their names take.
-    def sum(self, *where: Any, **words: Any) -> Node:
+    def sum(self, *where: Any, **words: Any) -> Self:
         """Sum over axes; the element type is kept (bool sums to i64)."""
-        return apply("sum", self, **_placed(where, words))
+        return self._of("sum", self, **_placed(where, words))
 
-    def mean(self, *where: Any, **words: Any) -> Node:
+    def mean(self, *where: Any, **words: Any) -> Self:
         """Arithmetic mean over axes."""
-        return apply("mean", self, **_placed(where, words))
+        return self._of("mean", self, **_placed(where, words))
 
-    def var(self, *where: Any, **words: Any) -> Node:
+    def var(self, *where: Any, **words: Any) -> Self:
         """Population variance over axes."""
-        return apply("var", self, **_placed(where, words))
+        return self._of("var", self, **_placed(where, words))
 
-    def std(self, *where: Any, **words: Any) -> Node:
+    def std(self, *where: Any, **words: Any) -> Self:
         """Population standard deviation over axes."""
-        return apply("std", self, **_placed(where, words))
+        return self._of("std", self, **_placed(where, words))
 
-    def max(self, *where: Any, **words: Any) -> Node:
+    def max(self, *where: Any, **words: Any) -> Self:
         """Maximum over axes."""
-        return apply("max", self, **_placed(where, words))
+        return self._of("max", self, **_placed(where, words))
 
-    def min(self, *where: Any, **words: Any) -> Node:
+    def min(self, *where: Any, **words: Any) -> Self:
         """Minimum over axes."""
-        return apply("min", self, **_placed(where, words))
+        return self._of("min", self, **_placed(where, words))
 
-    def prod(self, *where: Any, **words: Any) -> Node:
+    def prod(self, *where: Any, **words: Any) -> Self:
         """Product over axes."""
-        return apply("prod", self, **_placed(where, words))
+        return self._of("prod", self, **_placed(where, words))
 
-    def argmax(self, *where: Any, **words: Any) -> Node:
+    def argmax(self, *where: Any, **words: Any) -> Self:
         """Index (i64) of the first maximum."""
-        return apply("argmax", self, **_placed(where, words))
+        return self._of("argmax", self, **_placed(where, words))
 
-    def argmin(self, *where: Any, **words: Any) -> Node:
+    def argmin(self, *where: Any, **words: Any) -> Self:
         """Index (i64) of the first minimum."""
-        return apply("argmin", self, **_placed(where, words))
+        return self._of("argmin", self, **_placed(where, words))
 
-    def cumsum(self, *where: Any, **words: Any) -> Node:
+    def cumsum(self, *where: Any, **words: Any) -> Self:
         """Cumulative sum."""
-        return apply("cumsum", self, **_placed(where, words))
+        return self._of("cumsum", self, **_placed(where, words))
 
 
 # The ufuncs that operators between an array and a node call.
@@ -205,7 +207,7 @@ def _unpacked(entries: tuple[Any, ...]) -> Any:
     return entries[0] if alone else entries
 
 
-def apply(name: str, *operands: Any, **attrs: Any) -> Node:
+def apply(name: str, *operands: Any, **attrs: Any) -> Any:
     """What the function of that name gives; a typed error carries the name."""
     try:
         return OPERATORS[name](*operands, **attrs)

@@ -7,12 +7,13 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
 from rlx_py.ir.dim import read_size
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
+from rlx_py.ir.graph_base import G, GraphBase
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import Node
 from rlx_py.ir.restore import array_of_bytes, restored, set_leaf, set_root
@@ -20,9 +21,6 @@ from rlx_py.ir.signature import MOST_DEPTH, check_type, first_line
 from rlx_py.ir.text import NUMBER, element_of, number_of
 from rlx_py.ir.types import DTYPES, TensorType, TupleType, Type
 from rlx_py.ir.verify import verify
-
-if TYPE_CHECKING:
-    from rlx_py.ir.graph import Graph
 
 Array = np.ndarray[Any, Any]
 WORDS: Mapping[str, Any] = {"true": True, "false": False, "none": None}
@@ -62,7 +60,7 @@ def tokens(text: str) -> Iterator[Token]:
     yield Token("end", "", line)
 
 
-def parse_graph(text: str, make: Callable[[str], Graph]) -> Graph:
+def parse_graph(text: str, make: Callable[[str], G]) -> G:
     """The graph a text describes, every type inferred again and compared with the text.
 
     `make` gives an empty graph of a name. Raises FormatError with the line.
@@ -72,16 +70,16 @@ def parse_graph(text: str, make: Callable[[str], Graph]) -> Graph:
     return Parser(text, make).file()
 
 
-class Parser:
+class Parser(Generic[G]):
     """A recursive-descent reader; only attributes nest, and they do so up to a bound."""
 
-    def __init__(self, text: str, make: Callable[[str], Graph]) -> None:
+    def __init__(self, text: str, make: Callable[[str], G]) -> None:
         self.make = make
         self.words = tokens(text)
         self.word = next(self.words)
         self.line = 1  # that of the statement being read
 
-    def file(self) -> Graph:
+    def file(self) -> G:
         """The whole text as one graph."""
         try:
             graph = self._graph()
@@ -137,7 +135,7 @@ class Parser:
 
     # ---- statements ----------------------------------------------------------------------------
 
-    def _graph(self) -> Graph:
+    def _graph(self) -> G:
         self._take("name", "graph")
         graph = self.make(self._string())
         self._take("mark", "{")
@@ -150,7 +148,7 @@ class Parser:
                 self._root(graph, values)
         return graph
 
-    def _root(self, graph: Graph, values: Mapping[str, Node]) -> None:
+    def _root(self, graph: GraphBase, values: Mapping[str, Node]) -> None:
         word = self._take("name")
         if word not in ("next", "update", "output"):
             raise FormatError(f"there is no statement {word[:40]!r}")
@@ -164,7 +162,7 @@ class Parser:
             raise FormatError(f"{name} is used before it is defined")
         return values[name]
 
-    def _definition(self, graph: Graph, values: dict[str, Node]) -> None:
+    def _definition(self, graph: GraphBase, values: dict[str, Node]) -> None:
         value = self._take("value")
         if value in values:
             raise FormatError(f"{value} is defined twice")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
+from rlx_py.ir.graph_base import GraphBase
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, OPS, Location, Node
 from rlx_py.ir.signature import check_attribute, check_call, first_line
 from rlx_py.ir.types import TensorType, TupleType, Type, as_dtype, check_size
-
-if TYPE_CHECKING:
-    from rlx_py.ir.graph import Graph
 
 Array = np.ndarray[Any, Any]
 
@@ -32,8 +30,9 @@ def restored(name: str, inputs: Sequence[Node], attrs: Mapping[str, Any], type: 
     for value in attrs.values():
         check_attribute(value)
     try:
-        check_call(op, inputs, attrs)
-        found = op.infer(*[n.type for n in inputs], **attrs)
+        types = [n.type for n in inputs]
+        check_call(op, types, attrs)
+        found = op.infer(*types, **attrs)
         for t in found.elements if isinstance(found, TupleType) else (found,):
             check_size(t.shape)
     except RLXError as error:
@@ -65,7 +64,7 @@ def check_bools(array: Array) -> None:
         raise FormatError("an array of bool holds bytes other than 0 and 1")
 
 
-def set_leaf(graph: Graph, kind: str, name: str, type: Type, attrs: Mapping[str, Any]) -> Node:
+def set_leaf(graph: GraphBase, kind: str, name: str, type: Type, attrs: Mapping[str, Any]) -> Node:
     """A new leaf of a graph. Raises FormatError, and what the graph's own methods raise."""
     if isinstance(type, TupleType):
         raise FormatError(f"{kind} {name!r} can't be {type}")
@@ -86,7 +85,7 @@ def set_leaf(graph: Graph, kind: str, name: str, type: Type, attrs: Mapping[str,
     return graph.state(name, type.shape, type.dtype, value)
 
 
-def set_root(graph: Graph, kind: str, name: str, value: Node) -> None:
+def set_root(graph: GraphBase, kind: str, name: str, value: Node) -> None:
     """Give a graph an output, the next value of a state, or the update of a param; each once."""
     if kind == "output":
         graph.output(name, value)
@@ -99,7 +98,7 @@ def set_root(graph: Graph, kind: str, name: str, value: Node) -> None:
         graph.update(name, value)
 
 
-def state_init(graph: Graph, name: str) -> Any:
+def state_init(graph: GraphBase, name: str) -> Any:
     """The initial value of a state as an attribute: a Python number, or an array as Literal.
 
     Raises ArgumentError where it is neither a number nor an array of the state's shape.

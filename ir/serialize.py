@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -27,6 +27,7 @@ from safetensors.numpy import save_file
 
 from rlx_py.ir.dim import Dim, read_size
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
+from rlx_py.ir.graph_base import G, GraphBase
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, OPS, Location, Node
 from rlx_py.ir.paths import file_path
@@ -34,9 +35,6 @@ from rlx_py.ir.restore import check_bools, restored, set_leaf, set_root, state_i
 from rlx_py.ir.signature import MOST_DEPTH, check_attribute, check_type, first_line
 from rlx_py.ir.types import DTYPES, TensorType, TupleType, Type, as_dtype
 from rlx_py.ir.verify import verify
-
-if TYPE_CHECKING:
-    from rlx_py.ir.graph import Graph
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -125,7 +123,7 @@ def _array(file: Any, key: str) -> Array:
 # ---- graphs to JSON ----------------------------------------------------------------------------
 
 
-def save_graph(path: str | os.PathLike[str], graph: Graph) -> None:
+def save_graph(path: str | os.PathLike[str], graph: GraphBase) -> None:
     """Write a graph with its constants.
 
     Raises VerifyError (a graph that breaks its invariants), ArgumentError (an attribute that can't
@@ -135,7 +133,7 @@ def save_graph(path: str | os.PathLike[str], graph: Graph) -> None:
     _write(path, tensors, {KEY: text})
 
 
-def graph_parts(graph: Graph) -> tuple[str, dict[str, Array]]:
+def graph_parts(graph: GraphBase) -> tuple[str, dict[str, Array]]:
     """A graph as JSON and the arrays it names. Raises VerifyError, ArgumentError (an attribute that
     can't be written, too many nodes)."""
     verify(graph)
@@ -150,7 +148,7 @@ def graph_parts(graph: Graph) -> tuple[str, dict[str, Array]]:
 class Writer:
     """The JSON of one graph; arrays are put into `tensors`."""
 
-    def __init__(self, graph: Graph, tensors: dict[str, Array]) -> None:
+    def __init__(self, graph: GraphBase, tensors: dict[str, Array]) -> None:
         self.source, self.tensors = graph, tensors
         self.order = graph.nodes
         self.number = {n: i for i, n in enumerate(self.order)}
@@ -228,7 +226,7 @@ def _size_json(size: Any) -> Any:
 # ---- JSON to graphs ----------------------------------------------------------------------------
 
 
-def load_graph(path: str | os.PathLike[str], make: Callable[[str], Graph]) -> Graph:
+def load_graph(path: str | os.PathLike[str], make: Callable[[str], G]) -> G:
     """The graph of a file, inferred again and verified. `make` gives an empty graph of a name.
 
     Raises FormatError and OSError.
@@ -241,7 +239,7 @@ def load_graph(path: str | os.PathLike[str], make: Callable[[str], Graph]) -> Gr
         return graph_of(metadata[KEY], tensors, make)
 
 
-def graph_of(text: str, tensors: dict[str, Array], make: Callable[[str], Graph]) -> Graph:
+def graph_of(text: str, tensors: dict[str, Array], make: Callable[[str], G]) -> G:
     """The graph that `graph_parts` wrote, verified. Raises FormatError."""
     graph = Reader(_json(text), tensors).graph(make)
     verify(graph)
@@ -316,7 +314,7 @@ class Reader:
         self.source, self.tensors = source, dict(tensors)
         self.nodes: list[Node] = []
 
-    def graph(self, make: Callable[[str], Graph]) -> Graph:
+    def graph(self, make: Callable[[str], G]) -> G:
         """The whole graph."""
         version = self._field("format", int)
         if version != FORMAT:

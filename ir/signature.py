@@ -7,11 +7,11 @@ user, a pass, a text or a file makes it. So rules compute with attributes of the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, Protocol, Union, Unpack, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, FormatError, RLXError
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.types import DType, TensorType, TupleType, Type, check_size
-
-if TYPE_CHECKING:
-    from rlx_py.ir.node import Node, Op
 
 # Bounds that no honest program meets; they keep the work on a hostile one linear in its size.
 MOST_AXES = 64  # NumPy's own
@@ -47,8 +44,24 @@ class Signature:
     takes: type[Type] = TensorType
 
 
+class Ruled(Hashable, Protocol):
+    """What says by the signatures of its rules what it accepts: an op."""
+
+    @property
+    def infer(self) -> Callable[..., Type]:
+        """The rule of its type."""
+
+    @property
+    def decompose(self) -> Callable[..., Any] | None:
+        """What it is made of."""
+
+    @property
+    def eval(self) -> Callable[..., Any] | None:
+        """Its NumPy meaning."""
+
+
 @cache
-def signature(op: Op) -> Signature:
+def signature(op: Ruled) -> Signature:
     """The signature of an op: that of `infer`, or where it is open, of the rule that is closed."""
     rules = [r for r in (op.infer, op.decompose, op.eval) if r is not None]
     read = [_signature(inspect.unwrap(r)) for r in rules]
@@ -82,14 +95,14 @@ def first_line(error: RLXError) -> str:
     return str(error).split("\n", 1)[0]
 
 
-def check_call(op: Op, inputs: Sequence[Node], attrs: Mapping[str, Any]) -> None:
+def check_call(op: Ruled, types: Sequence[Type], attrs: Mapping[str, Any]) -> None:
     """Refuse, with ArgumentError, what the signature of an op does not hold."""
     known = signature(op)
-    if len(inputs) < known.least or (known.most is not None and len(inputs) > known.most):
-        raise ArgumentError(f"it does not take {len(inputs)} inputs")
-    for n in inputs:
-        if not isinstance(n.type, known.takes):
-            raise ArgumentError(f"it does not take {n.type}")
+    if len(types) < known.least or (known.most is not None and len(types) > known.most):
+        raise ArgumentError(f"it does not take {len(types)} inputs")
+    for type in types:
+        if not isinstance(type, known.takes):
+            raise ArgumentError(f"it does not take {type}")
     for key in known.needed:
         if key not in attrs:
             raise ArgumentError(f"it lacks the attribute {key!r}")

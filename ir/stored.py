@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from rlx_py.ir.graph import Graph
 from rlx_py.ir.index import Index
 from rlx_py.ir.kernel import Buffer, Expr, Value
 from rlx_py.ir.local import Local
+from rlx_py.ir.node import KernelRule, Node
+from rlx_py.ir.program import Region
 from rlx_py.ir.types import DType
-
-if TYPE_CHECKING:
-    from rlx_py.ir.graph import Graph
-    from rlx_py.ir.node import Node
-    from rlx_py.ir.program import Region
 
 
 @dataclass(frozen=True)
-class ReduceRule:
+class ReduceRule(KernelRule):
     """A fold over `axes` of the only input with a monoid: add, mul, max, min, or, and."""
 
+    kind = "reduction"
     combine: str
     identity: Callable[[DType], Any]
 
@@ -39,9 +38,10 @@ class ContractDims:
 
 
 @dataclass(frozen=True)
-class ContractRule:
+class ContractRule(KernelRule):
     """A general dot product of two inputs."""
 
+    kind = "contraction"
     dims: Callable[[Node], ContractDims]
 
 
@@ -88,7 +88,7 @@ class Emitter(Protocol):
 
 
 @dataclass(frozen=True)
-class LoopRule:
+class LoopRule(KernelRule):
     """An op that writes its own loops (scatter, cumulative, recurrence, sort).
 
     worth: of an op that is computable at an index too, the nodes for which the loops are better.
@@ -96,6 +96,7 @@ class LoopRule:
     where the element at an index goes. A product behind which it stands then adds as it stores.
     """
 
+    kind = "loops"
     build: Callable[[Node, Emitter], None]
     worth: Callable[[Node], bool] | None = None
     scatter: Callable[[Node, tuple[Index, ...]], tuple[Index, ...]] | None = None
@@ -137,19 +138,17 @@ class BodyEmitter(Protocol):
 
 
 @dataclass(frozen=True)
-class BodyRule:
+class BodyRule(KernelRule):
     """An op that runs graphs of its own, as a program inside the program.
 
     prune(node, asked): for each result asked for a node that computes it, and nothing else.
     reads: the inputs that must lie in memory.
     """
 
+    kind = "composite"
     build: Callable[[Node, BodyEmitter], None]
     prune: Callable[[Node, Mapping[int, Node]], dict[int, Node]]
     reads: Callable[[Node], Sequence[int]]
-
-
-KernelRule = ReduceRule | ContractRule | LoopRule | BodyRule
 
 
 def kernel_of(node: Node) -> KernelRule | None:

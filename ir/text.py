@@ -26,20 +26,18 @@ import re
 from collections.abc import Mapping
 from math import isinf
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, FormatError
+from rlx_py.ir.graph_base import GraphBase
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, Node
 from rlx_py.ir.restore import state_init
 from rlx_py.ir.signature import check_attribute
 from rlx_py.ir.types import DType, TensorType, as_dtype
-
-if TYPE_CHECKING:
-    from rlx_py.ir.graph import Graph
 
 Array = np.ndarray[Any, Any]
 SHORT = 16  # arrays of so many elements are written out
@@ -47,7 +45,7 @@ NUMBER = r"-?(?:(?:inf|nan)\b|\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 LONGEST_NUMBER = 400  # characters; the longest f64 written without exponent has fewer
 
 
-def show(graph: Graph, *, locations: bool = False) -> str:
+def show(graph: GraphBase, *, locations: bool = False) -> str:
     """The text of a graph, the same in every run. `locations`: with `# file:line` comments.
 
     Raises ArgumentError where an attribute or the initial value of a state can't be written.
@@ -61,7 +59,7 @@ def show(graph: Graph, *, locations: bool = False) -> str:
     return "\n".join([f"graph {json.dumps(graph.name)} {{", *(f"  {x}" for x in lines), "}"])
 
 
-def _line(graph: Graph, node: Node, number: Mapping[Node, str]) -> str:
+def _line(graph: GraphBase, node: Node, number: Mapping[Node, str]) -> str:
     if node.op is LEAF:
         name, kind = node.attrs["name"], node.attrs["kind"]
         call = f"{kind} {json.dumps(name)}"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rlx_py.ir.errors import RLXError, VerifyError
+from rlx_py.ir.graph_base import GraphBase
 from rlx_py.ir.node import LEAF, PROJECT, TUPLE, Node, at
 from rlx_py.ir.types import TupleType
 
-if TYPE_CHECKING:
-    from rlx_py.ir.graph import Graph
 
-
-def verify(graph: Graph) -> None:
+def verify(graph: GraphBase) -> None:
     """Raise VerifyError, naming node and line, where the graph breaks an invariant.
 
     Every node has the type its op infers from its inputs; leaves are the graph's own, under their
@@ -62,7 +58,7 @@ def ordered(roots: list[Node]) -> list[Node]:
     return order
 
 
-def _verify_leaves(graph: Graph) -> None:
+def _verify_leaves(graph: GraphBase) -> None:
     states = {k: s.node for k, s in graph.states.items()}
     seen: set[str] = set()
     for kind, table in (("input", graph.inputs), ("param", graph.params), ("state", states)):

@@ -6,7 +6,8 @@ from typing import Any
 
 from rlx_py.ir.body import Body, graph_of, is_body
 from rlx_py.ir.errors import DTypeError
-from rlx_py.ir.graph import Graph, State, require_graph
+from rlx_py.ir.graph import Graph, require_graph
+from rlx_py.ir.graph_base import State
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, Node, leaf
 from rlx_py.ir.types import DType, TensorType, as_dtype

@@ -9,7 +9,8 @@ import numpy as np
 
 from rlx_py.ir.dim import Dim
 from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.graph import Graph, State, require_graph
+from rlx_py.ir.graph import Graph, require_graph
+from rlx_py.ir.graph_base import State
 from rlx_py.ir.node import Node, at, leaf, user_location
 from rlx_py.ir.ops.batching import moved
 from rlx_py.ir.types import as_shape, check_size, normalize_axis

@@ -11,19 +11,12 @@ import networkx as nx
 import pytest
 
 import corpus
+from rlx_py.ir.draw import COLOURS, kind_of, to_dot
 from rlx_py.ir.errors import ArgumentError, BackendError
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.node import Node
 from rlx_py.ir.ops.pointwise import exp
-from rlx_py.ir.query import (
-    COLOURS,
-    as_digraph,
-    critical_path,
-    kind_of,
-    post_dominators,
-    stages,
-    to_dot,
-)
+from rlx_py.ir.query import as_digraph, critical_path, post_dominators, stages
 
 GRAPHS = corpus.graphs()
 STRING = r'"(?:[^"\\]|\\.)*"'

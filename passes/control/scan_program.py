@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rlx_py.ir.body import graph_of
-from rlx_py.ir.graph import Graph, State
+from rlx_py.ir.graph import Graph
+from rlx_py.ir.graph_base import State
 from rlx_py.ir.kernel import Buffer, Scope
 from rlx_py.ir.node import PROJECT, Node, leaf, make, project, toposort
 from rlx_py.ir.ops.constant import CONSTANT
