@@ -15,7 +15,6 @@ from rlx_py.ir.graph import Graph, require_graph
 from rlx_py.ir.graph_base import State
 from rlx_py.ir.literal import Literal
 from rlx_py.ir.node import LEAF, Node, at, leaf, same
-from rlx_py.ir.ops.constant import SIZE, constant
 from rlx_py.ir.types import DType, TensorType, TupleType, check_size
 
 Shape = tuple[int, ...]
@@ -61,9 +60,6 @@ def _bound_node(node: Node, inputs: tuple[Node, ...], sizes: Sizes) -> Node:
     attrs = {k: bound_value(v, sizes) for k, v in node.attrs.items()}
     if node.op is LEAF:
         return leaf(attrs["name"], attrs["kind"], attrs["type"])
-    if node.op is SIZE and isinstance(attrs["size"], int):
-        made = constant(attrs["size"], attrs["dtype"])
-        return Node(made.op, (), made.attrs, made.type, node.loc, node.origin)
     try:
         found = node.op.infer(*[x.type for x in inputs], **attrs)
         for t in found.elements if isinstance(found, TupleType) else (found,):

@@ -45,8 +45,8 @@ from rlx_py.ir.lanes import greatest, identity, partials, reductions
 from rlx_py.ir.lapack import call
 from rlx_py.ir.local import Local
 from rlx_py.ir.node import OPS
-from rlx_py.ir.ops.elementwise import convert_array
 from rlx_py.ir.program import Item, Loop, Program, items, part
+from rlx_py.ir.rounding import convert_array
 from rlx_py.ir.types import DType
 
 Array = np.ndarray[Any, Any]

@@ -6,7 +6,7 @@ from math import prod
 
 from rlx_py.ir.evaluate import evaluate_node
 from rlx_py.ir.node import Node
-from rlx_py.ir.ops.constant import CONSTANT, IOTA, constant
+from rlx_py.ir.ops.constant import CONSTANT, IOTA, SIZE, constant
 from rlx_py.ir.ops.movement import BROADCAST
 from rlx_py.ir.types import TupleType
 
@@ -20,6 +20,8 @@ def fold(n: Node) -> Node | None:  # f(constants) -> constant
 
     Iota and broadcasts stay: their elements are cheaper to compute than to load.
     """
+    if n.op is SIZE:
+        return constant(n.attrs["size"], n.dtype) if isinstance(n.attrs["size"], int) else None
     if not n.inputs or n.op in (BROADCAST, IOTA) or isinstance(n.type, TupleType):
         return None
     if n.op.eval is None or any(x.op is not CONSTANT for x in n.inputs):

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rlx_py.ir.graph import Graph
 from rlx_py.ir.index import row_major
-from rlx_py.ir.kernel import Buffer, Kernel, Scope
+from rlx_py.ir.kernel import Buffer, Kernel, Scope, Value
+from rlx_py.ir.node import Node
 from rlx_py.ir.ops.constant import CONSTANT
-from rlx_py.ir.program import Region, moved
+from rlx_py.ir.program import Program, Region, moved
 from rlx_py.ir.types import DType, TupleType
-from rlx_py.passes.block import Block, domain_vars, open_loops, place, zero
+from rlx_py.passes.block import Block, Place, domain_vars, open_loops, place, zero
 from rlx_py.passes.fuse import Group
 from rlx_py.passes.own_loops import results_of
 from rlx_py.passes.storage import contiguous
 
-if TYPE_CHECKING:
-    from rlx_py.passes.lower import Lowering
+
+class Lowering(Protocol):
+    """What of the lowering around them the ops here need (`lower.py`)."""
+
+    buffers: dict[Node, Buffer]
+
+    def read(self, block: Block, node: Node, index: Place, guard: Value | None) -> Value | None:
+        """A stored node read from its buffer; None where it is computed on the spot."""
+
+    def copied(self, target: Buffer, node: Node) -> Kernel:
+        """A kernel that computes a node into a buffer."""
+
+    def inside(self, graph: Graph, given: Mapping[str, Buffer],
+               results: Mapping[str, Buffer]) -> Program:
+        """The program of a body, whose leaves and outputs lie in buffers."""
 
 
 class ProgramEmitter:

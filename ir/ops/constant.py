@@ -68,7 +68,7 @@ def _size_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, 
     return Const(_eval_size(**node.attrs)[()], node.dtype)
 
 
-# The value of a size of a dynamic graph; `bind` makes it a constant where the size has a number.
+# The value of a size of a dynamic graph; `fold` makes it a constant once the size has a number.
 SIZE = register(Op("size", _infer_size, _eval_size, element=_size_element, differentiable=False))
 
 

@@ -21,7 +21,6 @@ from rlx_py.ir.ops.compare import AND, EQ, GE, GT, LT, NOT, OR
 from rlx_py.ir.ops.constant import constant, scalar_of
 from rlx_py.ir.ops.families import (
     NUMERIC,
-    Array,
     add_all,
     composite,
     elementwise,
@@ -30,7 +29,7 @@ from rlx_py.ir.ops.families import (
     scalar_element,
 )
 from rlx_py.ir.ops.movement import filled, spread
-from rlx_py.ir.rounding import rounded
+from rlx_py.ir.rounding import convert_array
 from rlx_py.ir.types import DType, TensorType, Type
 
 
@@ -75,23 +74,6 @@ def _select_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> No
 
 SELECT = register(Op("select", _infer_select, eval=np.where, vjp=_select_vjp, jvp=_select_jvp,
                      element=scalar_element, batch=unchanged))
-
-
-def convert_array(x: Any, dtype: DType) -> Array:
-    """An array in another element type: float → int truncates and saturates, NaN gives 0; int → int
-    wraps; anything → bool is `!= 0`."""
-    x = np.asarray(x)
-    with np.errstate(all="ignore"):
-        if dtype.kind == "bool":
-            return np.asarray(x != 0)
-        if x.dtype.kind in "biu" or not dtype.is_int:
-            return rounded(x, dtype)
-        # f64 holds every narrower float, and the bounds below are powers of two.
-        limits, whole = np.iinfo(dtype.numpy), np.trunc(x.astype(np.float64))
-        low, high = float(limits.min), float(limits.max // 2 + 1) * 2
-        inside = np.where((whole > low) & (whole < high), whole, 0).astype(dtype.numpy)
-        edge = np.where(whole >= high, limits.max, np.where(whole <= low, limits.min, inside))
-        return np.asarray(edge.astype(dtype.numpy))
 
 
 def _infer_cast(x: TensorType, *, dtype: DType) -> Type:
