@@ -18,7 +18,7 @@ fuzz: $(SETUP)
 
 # Every sample in every element type: between others that fuse with it, and beside forbidden memory.
 sweep: $(SETUP)
-	SWEEP=whole $(BIN)/python -m pytest -n 2 tests/test_sweep_surrounded.py tests/test_sweep_guarded.py
+	SWEEP=whole $(BIN)/python -m pytest -n 2 tests/sweep/test_sweep_surrounded.py tests/sweep/test_sweep_guarded.py
 
 # Twenty faults planted one by one: which the suite sees, and which random programs see.
 score: $(SETUP)

@@ -7,8 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Location
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import Location
 
 Array = np.ndarray[Any, Any]
 

@@ -6,10 +6,10 @@ from time import perf_counter
 from typing import Any
 
 from rlx_py.backends.base import Array, Cost, KernelTime
-from rlx_py.ir.evaluate import evaluate_all, evaluate_node, leaf_values
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import LEAF, Node
-from rlx_py.ir.types import TupleType, Type
+from rlx_py.ir.base.types import TupleType, Type
+from rlx_py.ir.graph.evaluate import evaluate_all, evaluate_node, leaf_values
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import LEAF, Node
 
 
 class ReferenceRunner:

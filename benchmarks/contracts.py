@@ -21,10 +21,10 @@ from torch.nn import grad as gradients
 from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.jit import compile_program
 from rlx_py.backends.llvm.targets import host
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Node
-from rlx_py.ir.ops.contract import CONTRACT
-from rlx_py.ir.ops.conv import CONV, CONV_BACKWARD_INPUT, CONV_BACKWARD_WEIGHT
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import Node
+from rlx_py.ir.ops.nn.conv.conv import CONV, CONV_BACKWARD_INPUT, CONV_BACKWARD_WEIGHT
+from rlx_py.ir.ops.primitive.contract import CONTRACT
 
 ROUNDS = 25
 ROUND_SECONDS = 4e-3

@@ -19,7 +19,7 @@ import torch
 
 from rlx_py.backends.llvm.targets import Target, host, machine
 from rlx_py.backends.llvm.tile import TileSpec, tile_function
-from rlx_py.passes.contract.target import choose_tile
+from rlx_py.passes.loops.products.target import choose_tile
 
 I64, F32, PTR = ll.IntType(64), ll.FloatType(), ll.PointerType()
 SHAPES = ((64, 256, 784), (256, 256, 256), (512, 1024, 784), (1024, 1024, 1024))

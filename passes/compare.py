@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.errors import VerifyError
-from rlx_py.ir.evaluate import evaluate_all
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.interpret import interpret
-from rlx_py.ir.program import Program
-from rlx_py.ir.types import DType, as_dtype
-from rlx_py.passes.cost import flops
+from rlx_py.ir.base.errors import VerifyError
+from rlx_py.ir.base.types import DType, as_dtype
+from rlx_py.ir.graph.evaluate import evaluate_all
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.loops.interpret import interpret
+from rlx_py.ir.loops.program import Program
+from rlx_py.passes.analysis.cost import flops
 
 Array = np.ndarray[Any, Any]
 INTERPRETED = 20_000  # scalar operations up to which a program is interpreted

@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
-from rlx_py.ir.config import CONFIG, Config
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.listing import show
-from rlx_py.ir.program import Program
+from rlx_py.ir.base.config import CONFIG, Config
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.loops.listing import show
+from rlx_py.ir.loops.program import Program
 from rlx_py.passes.compare import compare
 
 T = TypeVar("T", Graph, Program)

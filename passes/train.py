@@ -8,17 +8,17 @@ from functools import reduce
 from math import inf
 from typing import Protocol
 
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.graph import Graph, require_graph
-from rlx_py.ir.node import Node, at, user_location
-from rlx_py.ir.ops.compare import AND, EQ, GE, LT
-from rlx_py.ir.ops.elementwise import ABS, ADD, DIV, MUL, SELECT, cast, fill
-from rlx_py.ir.ops.movement import spread
-from rlx_py.ir.ops.reduce import ALL
-from rlx_py.ir.ops.statistics import scaled_root
-from rlx_py.ir.types import DType, f32, f64, i64
-from rlx_py.passes.simplify import simplify
-from rlx_py.passes.vjp import scalar_output, value_and_grad
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.base.types import DType, f32, f64, i64
+from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.nodes.node import Node, at, user_location
+from rlx_py.ir.ops.numpy.statistics import scaled_root
+from rlx_py.ir.ops.primitive.compare import AND, EQ, GE, LT
+from rlx_py.ir.ops.primitive.elementwise import ABS, ADD, DIV, MUL, SELECT, cast, fill
+from rlx_py.ir.ops.primitive.movement import spread
+from rlx_py.ir.ops.primitive.reduce import ALL
+from rlx_py.passes.derive.vjp import scalar_output, value_and_grad
+from rlx_py.passes.rewrite.simplify import simplify
 
 # PyTorch's clip_grad_norm_ adds this to the norm before it divides.
 CLIP_EPSILON = 1e-6

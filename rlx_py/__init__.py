@@ -13,14 +13,11 @@ from rlx_py.executable import (
 from rlx_py.io import (
     load,
 )
-from rlx_py.ir.bind import (
-    bind,
-)
-from rlx_py.ir.dim import (
+from rlx_py.ir.base.dim import (
     Dim,
     dim,
 )
-from rlx_py.ir.errors import (
+from rlx_py.ir.base.errors import (
     ArgumentError,
     BackendError,
     DTypeError,
@@ -30,24 +27,93 @@ from rlx_py.ir.errors import (
     ShapeError,
     VerifyError,
 )
-from rlx_py.ir.evaluate import (
+from rlx_py.ir.base.types import (
+    DType,
+    TensorType,
+    bf16,
+    bool_,
+    f16,
+    f32,
+    f64,
+    i8,
+    i32,
+    i64,
+    u8,
+    u32,
+)
+from rlx_py.ir.files.serialize import (
+    load_arrays,
+    save_arrays,
+)
+from rlx_py.ir.graph.bind import (
+    bind,
+)
+from rlx_py.ir.graph.evaluate import (
     evaluate,
 )
-from rlx_py.ir.graph import (
+from rlx_py.ir.graph.graph import (
     Graph,
     call,
     parse,
 )
-from rlx_py.ir.node import (
+from rlx_py.ir.nodes.node import (
     Node,
 )
-from rlx_py.ir.ops.activation import (
+from rlx_py.ir.nodes.verify import (
+    verify,
+)
+from rlx_py.ir.ops.making.checkpoints import (
+    budget,
+    count,
+    every,
+)
+from rlx_py.ir.ops.making.constant import (
+    constant,
+    iota,
+)
+from rlx_py.ir.ops.nn.activation.activation import (
     leaky_relu,
     relu,
     silu,
     softplus,
 )
-from rlx_py.ir.ops.arithmetic import (
+from rlx_py.ir.ops.nn.activation.gelu import gelu
+from rlx_py.ir.ops.nn.conv.conv import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
+from rlx_py.ir.ops.nn.dense import (
+    embedding,
+    linear,
+)
+from rlx_py.ir.ops.nn.loss.binary_loss import binary_cross_entropy, binary_cross_entropy_with_logits
+from rlx_py.ir.ops.nn.loss.loss import (
+    cross_entropy,
+    mse_loss,
+    softmax_cross_entropy,
+)
+from rlx_py.ir.ops.nn.norm.norm import (
+    layer_norm,
+    rms_norm,
+)
+from rlx_py.ir.ops.nn.norm.softmax import (
+    log_softmax,
+    softmax,
+)
+from rlx_py.ir.ops.nn.pool.average_pool import (
+    avg_pool2d,
+)
+from rlx_py.ir.ops.nn.pool.pool import (
+    max_pool2d,
+)
+from rlx_py.ir.ops.nn.pool.reduce_window import (
+    reduce_window,
+)
+from rlx_py.ir.ops.numpy.arithmetic import (
     abs,
     add,
     astype,
@@ -70,7 +136,7 @@ from rlx_py.ir.ops.arithmetic import (
     subtract,
     trunc,
 )
-from rlx_py.ir.ops.assembling import (
+from rlx_py.ir.ops.numpy.assembling import (
     average,
     count_nonzero,
     cross,
@@ -84,16 +150,7 @@ from rlx_py.ir.ops.assembling import (
     triu_indices,
     vstack,
 )
-from rlx_py.ir.ops.average_pool import (
-    avg_pool2d,
-)
-from rlx_py.ir.ops.binary_loss import binary_cross_entropy, binary_cross_entropy_with_logits
-from rlx_py.ir.ops.checkpoints import (
-    budget,
-    count,
-    every,
-)
-from rlx_py.ir.ops.choice import (
+from rlx_py.ir.ops.numpy.choice import (
     bitwise_and,
     bitwise_or,
     bitwise_xor,
@@ -121,19 +178,7 @@ from rlx_py.ir.ops.choice import (
     right_shift,
     where,
 )
-from rlx_py.ir.ops.constant import (
-    constant,
-    iota,
-)
-from rlx_py.ir.ops.conv import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
-from rlx_py.ir.ops.creation import (
+from rlx_py.ir.ops.numpy.creation import (
     arange,
     eye,
     full,
@@ -149,14 +194,10 @@ from rlx_py.ir.ops.creation import (
     zeros,
     zeros_like,
 )
-from rlx_py.ir.ops.dense import (
-    embedding,
-    linear,
-)
-from rlx_py.ir.ops.einsum import (
+from rlx_py.ir.ops.numpy.einsum import (
     einsum,
 )
-from rlx_py.ir.ops.folding import (
+from rlx_py.ir.ops.numpy.folding import (
     all,
     any,
     argmax,
@@ -173,7 +214,7 @@ from rlx_py.ir.ops.folding import (
     sum,
     var,
 )
-from rlx_py.ir.ops.functions import (
+from rlx_py.ir.ops.numpy.functions import (
     arccos,
     arccosh,
     arcsin,
@@ -211,12 +252,11 @@ from rlx_py.ir.ops.functions import (
     tanh,
     xlogy,
 )
-from rlx_py.ir.ops.gelu import gelu
-from rlx_py.ir.ops.indexing import (
+from rlx_py.ir.ops.numpy.indexing import (
     take,
     take_along_axis,
 )
-from rlx_py.ir.ops.lines import (
+from rlx_py.ir.ops.numpy.lines import (
     convolve,
     correlate,
     diff,
@@ -224,12 +264,7 @@ from rlx_py.ir.ops.lines import (
     searchsorted,
     trapezoid,
 )
-from rlx_py.ir.ops.loss import (
-    cross_entropy,
-    mse_loss,
-    softmax_cross_entropy,
-)
-from rlx_py.ir.ops.nan_folding import (
+from rlx_py.ir.ops.numpy.nan_folding import (
     nanmax,
     nanmean,
     nanmin,
@@ -238,14 +273,7 @@ from rlx_py.ir.ops.nan_folding import (
     nansum,
     nanvar,
 )
-from rlx_py.ir.ops.norm import (
-    layer_norm,
-    rms_norm,
-)
-from rlx_py.ir.ops.pool import (
-    max_pool2d,
-)
-from rlx_py.ir.ops.products import (
+from rlx_py.ir.ops.numpy.products import (
     diag,
     diagonal,
     dot,
@@ -255,21 +283,18 @@ from rlx_py.ir.ops.products import (
     tensordot,
     vdot,
 )
-from rlx_py.ir.ops.reduce_window import (
-    reduce_window,
-)
-from rlx_py.ir.ops.running import (
+from rlx_py.ir.ops.numpy.running import (
     cumlogsumexp,
     cummax,
     cummin,
 )
-from rlx_py.ir.ops.scatter import (
+from rlx_py.ir.ops.numpy.scatter import (
     scatter_add,
     scatter_max,
     scatter_min,
     scatter_set,
 )
-from rlx_py.ir.ops.shaping import (
+from rlx_py.ir.ops.numpy.shaping import (
     array_split,
     broadcast_to,
     concatenate,
@@ -288,11 +313,7 @@ from rlx_py.ir.ops.shaping import (
     tile,
     transpose,
 )
-from rlx_py.ir.ops.softmax import (
-    log_softmax,
-    softmax,
-)
-from rlx_py.ir.ops.sorting import (
+from rlx_py.ir.ops.numpy.sorting import (
     argsort,
     median,
     percentile,
@@ -300,35 +321,16 @@ from rlx_py.ir.ops.sorting import (
     sort,
     top_k,
 )
-from rlx_py.ir.serialize import (
-    load_arrays,
-    save_arrays,
-)
-from rlx_py.ir.types import (
-    DType,
-    TensorType,
-    bf16,
-    bool_,
-    f16,
-    f32,
-    f64,
-    i8,
-    i32,
-    i64,
-    u8,
-    u32,
-)
-from rlx_py.ir.verify import (
-    verify,
-)
 from rlx_py.outputs import (
     Outputs,
 )
-from rlx_py.passes.autocast import (
-    autocast,
+from rlx_py.passes.batch.jacobian import (
+    hessian,
+    jacfwd,
+    jacrev,
 )
-from rlx_py.passes.check import (
-    check_grads,
+from rlx_py.passes.batch.vmap import (
+    vmap,
 )
 from rlx_py.passes.control.branch import (
     cond,
@@ -344,40 +346,38 @@ from rlx_py.passes.control.loops import (
     scan,
     while_loop,
 )
-from rlx_py.passes.decompose import (
-    decompose,
+from rlx_py.passes.derive.check import (
+    check_grads,
 )
-from rlx_py.passes.differentiate import (
+from rlx_py.passes.derive.differentiate import (
     singular_report,
 )
-from rlx_py.passes.jacobian import (
-    hessian,
-    jacfwd,
-    jacrev,
-)
-from rlx_py.passes.jvp import (
+from rlx_py.passes.derive.jvp import (
     hvp,
     jvp,
 )
-from rlx_py.passes.linearize import (
+from rlx_py.passes.derive.linearize import (
     linearize,
 )
-from rlx_py.passes.retype import (
-    retype,
-)
-from rlx_py.passes.simplify import (
-    simplify,
-)
-from rlx_py.passes.train import (
-    train_step,
-)
-from rlx_py.passes.vjp import (
+from rlx_py.passes.derive.vjp import (
     grad,
     value_and_grad,
     vjp,
 )
-from rlx_py.passes.vmap import (
-    vmap,
+from rlx_py.passes.rewrite.autocast import (
+    autocast,
+)
+from rlx_py.passes.rewrite.decompose import (
+    decompose,
+)
+from rlx_py.passes.rewrite.retype import (
+    retype,
+)
+from rlx_py.passes.rewrite.simplify import (
+    simplify,
+)
+from rlx_py.passes.train import (
+    train_step,
 )
 from rlx_py.state import (
     State,

@@ -17,13 +17,13 @@ from rlx_py.backends.llvm.aot import Kind
 from rlx_py.compiling import BACKENDS
 from rlx_py.coverage import coverage, table
 from rlx_py.executable import Executable, Options
-from rlx_py.ir.bind import bind, names_of
-from rlx_py.ir.config import CONFIG
-from rlx_py.ir.errors import ArgumentError, RLXError
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.types import TensorType
-from rlx_py.ir.verify import verify
-from rlx_py.passes.vjp import grad, value_and_grad
+from rlx_py.ir.base.config import CONFIG
+from rlx_py.ir.base.errors import ArgumentError, RLXError
+from rlx_py.ir.base.types import TensorType
+from rlx_py.ir.graph.bind import bind, names_of
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.verify import verify
+from rlx_py.passes.derive.vjp import grad, value_and_grad
 
 FAILED = 1  # argparse exits with 2 where the command itself is wrong
 

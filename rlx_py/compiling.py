@@ -11,14 +11,14 @@ from rlx_py.backends.reference import ReferenceBackend
 from rlx_py.dynamic import DynamicExecutable, Specializations
 from rlx_py.executable import Executable, Options
 from rlx_py.function import check_threads
-from rlx_py.ir.bind import names_of
-from rlx_py.ir.config import CONFIG
-from rlx_py.ir.dim import names_in
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.graph import Graph, require_graph
-from rlx_py.ir.verify import verify
+from rlx_py.ir.base.config import CONFIG
+from rlx_py.ir.base.dim import names_in
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.graph.bind import names_of
+from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.nodes.verify import verify
 from rlx_py.nested import NestedExecutable
-from rlx_py.passes.widening import widened_param
+from rlx_py.passes.analysis.widening import widened_param
 
 SPECIALIZATIONS = 16  # kept of a dynamic graph
 BACKENDS: dict[str, Backend] = {b.name: b for b in (CpuBackend(), ReferenceBackend())}

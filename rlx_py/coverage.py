@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.node import LEAF, OPS, PROJECT, TUPLE, Op
-from rlx_py.ir.types import DTYPES
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.base.types import DTYPES
+from rlx_py.ir.nodes.node import LEAF, OPS, PROJECT, TUPLE, Op
 
 STRUCTURE = (LEAF, TUPLE, PROJECT)
 ALL = "all"

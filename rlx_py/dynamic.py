@@ -11,15 +11,15 @@ import numpy as np
 
 from rlx_py.backends.base import Cost
 from rlx_py.executable import Executable, Options
-from rlx_py.ir.bind import bind, bound_value, names_of, solve
-from rlx_py.ir.dim import names_in
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.evaluate import initial, shapes_of
-from rlx_py.ir.forks import watch
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.interface import interface_of
-from rlx_py.ir.nonfinite import NonFinite
-from rlx_py.ir.types import TensorType
+from rlx_py.ir.base.dim import names_in
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.base.forks import watch
+from rlx_py.ir.base.types import TensorType
+from rlx_py.ir.graph.bind import bind, bound_value, names_of, solve
+from rlx_py.ir.graph.evaluate import initial, shapes_of
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.graph.interface import interface_of
+from rlx_py.ir.graph.nonfinite import NonFinite
 from rlx_py.outputs import Outputs
 from rlx_py.profile import Profile
 from rlx_py.state import State

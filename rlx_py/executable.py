@@ -12,11 +12,11 @@ from rlx_py.backends.llvm.aot import Kind, export_program
 from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import chosen
 from rlx_py.function import CompiledFunction
-from rlx_py.ir.bind import bind, names_of
-from rlx_py.ir.errors import ArgumentError, BackendError
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.interface import interface_of
-from rlx_py.ir.nonfinite import NonFinite, check_values, find_nonfinite
+from rlx_py.ir.base.errors import ArgumentError, BackendError
+from rlx_py.ir.graph.bind import bind, names_of
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.graph.interface import interface_of
+from rlx_py.ir.graph.nonfinite import NonFinite, check_values, find_nonfinite
 from rlx_py.profile import Profile
 
 

@@ -1,5 +1,5 @@
 """Fourier transforms of (real, imaginary) pairs, under NumPy's names."""
 
-from rlx_py.ir.ops.fourier import fft, fftn, ifft, ifftn, irfft, rfft
+from rlx_py.ir.ops.numpy.fourier import fft, fftn, ifft, ifftn, irfft, rfft
 
 __all__ = ["fft", "fftn", "ifft", "ifftn", "irfft", "rfft"]

@@ -10,10 +10,10 @@ import numpy as np
 
 from rlx_py.backends.base import Array, Cost, Runner
 from rlx_py.intake import Buffers, Intake
-from rlx_py.ir.arrays import as_array
-from rlx_py.ir.errors import ArgumentError, nearest
-from rlx_py.ir.interface import Interface
-from rlx_py.ir.types import TensorType
+from rlx_py.ir.base.arrays import as_array
+from rlx_py.ir.base.errors import ArgumentError, nearest
+from rlx_py.ir.base.types import TensorType
+from rlx_py.ir.graph.interface import Interface
 from rlx_py.outputs import Outputs
 from rlx_py.state import Apart, Span, State
 

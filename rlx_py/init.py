@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.graph import Graph, require_graph
-from rlx_py.ir.node import Node
-from rlx_py.ir.ops.contract import CONTRACT
-from rlx_py.ir.ops.elementwise import CAST
-from rlx_py.ir.ops.movement import TRANSPOSE
-from rlx_py.passes.decompose import decompose
+from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.nodes.node import Node
+from rlx_py.ir.ops.primitive.contract import CONTRACT
+from rlx_py.ir.ops.primitive.elementwise import CAST
+from rlx_py.ir.ops.primitive.movement import TRANSPOSE
+from rlx_py.passes.rewrite.decompose import decompose
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...], int, int], Array]

@@ -10,9 +10,9 @@ import numpy as np
 
 from rlx_py.backends.base import Array
 from rlx_py.backends.llvm.places import Place, Places, picker
-from rlx_py.ir.arrays import as_array
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.types import TensorType
+from rlx_py.ir.base.arrays import as_array
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.base.types import TensorType
 from rlx_py.state import as_held
 
 Buffers = list[tuple[str, Array]]

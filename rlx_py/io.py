@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlx_py.backends.llvm.library import open_library
 from rlx_py.function import CompiledFunction, check_threads
-from rlx_py.ir.config import CONFIG
+from rlx_py.ir.base.config import CONFIG
 
 
 def load(path: str | Path, *, threads: int | None = None, strict: bool = False

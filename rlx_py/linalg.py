@@ -1,6 +1,6 @@
 """Linear algebra under NumPy's names; compiled on a CPU it calls LAPACK (the extra `linalg`)."""
 
-from rlx_py.ir.ops.linalg import (
+from rlx_py.ir.ops.matrices.linalg import (
     cholesky,
     det,
     eigh,

@@ -7,9 +7,9 @@ from typing import Any
 
 from rlx_py.backends.base import Array, Cost
 from rlx_py.executable import Executable
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.nonfinite import NonFinite
-from rlx_py.ir.tree import Nesting
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.base.tree import Nesting
+from rlx_py.ir.graph.nonfinite import NonFinite
 from rlx_py.outputs import Outputs
 from rlx_py.profile import Profile
 from rlx_py.state import State

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from rlx_py.backends.base import Array
-from rlx_py.ir.arrays import described
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.named import Named
+from rlx_py.ir.base.arrays import described
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.base.named import Named
 
 SHOWN = 6  # elements of an array up to which it is printed whole
 

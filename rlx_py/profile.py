@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from os.path import basename
 
 from rlx_py.backends.base import KernelTime
-from rlx_py.ir.node import Location
+from rlx_py.ir.nodes.node import Location
 
 SHOWN = 20
 LINES = 3

@@ -1,6 +1,6 @@
 """Random numbers from explicit keys, as jax.random: the same key gives the same numbers."""
 
-from rlx_py.ir.ops.distributions import (
+from rlx_py.ir.ops.numpy.distributions import (
     bernoulli,
     bits,
     categorical,

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from rlx_py.backends.base import Array
-from rlx_py.ir.arrays import described
-from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
-from rlx_py.ir.types import TensorType
+from rlx_py.ir.base.arrays import described
+from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
+from rlx_py.ir.base.types import TensorType
 
 
 class State:

@@ -17,11 +17,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rlx_py.ir.arrays import as_array
-from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
-from rlx_py.ir.evaluate import Array, Value, evaluate_node, evaluate_nodes, toposort_from
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import (
+from rlx_py.ir.base.arrays import as_array
+from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
+from rlx_py.ir.base.types import TensorType, TupleType, as_dtype
+from rlx_py.ir.graph.evaluate import Array, Value, evaluate_node, evaluate_nodes, toposort_from
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import (
     LEAF,
     Node,
     Recorder,
@@ -32,10 +33,9 @@ from rlx_py.ir.node import (
     toposort,
     user_location,
 )
-from rlx_py.ir.ops.movement import filled
-from rlx_py.ir.types import TensorType, TupleType, as_dtype
-from rlx_py.passes.differentiate import ChainRule, prepared
-from rlx_py.passes.vjp import lacks_vjp, pullback
+from rlx_py.ir.ops.primitive.movement import filled
+from rlx_py.passes.derive.differentiate import ChainRule, prepared
+from rlx_py.passes.derive.vjp import lacks_vjp, pullback
 
 
 class Parameter(Node):

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.errors import ArgumentError, RLXError
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import LEAF, Node, at, toposort, user_location
-from rlx_py.ir.tree import Nesting, Tree, flatten, structure
-from rlx_py.ir.types import TensorType, as_dtype, as_shape, f32
+from rlx_py.ir.base.errors import ArgumentError, RLXError
+from rlx_py.ir.base.tree import Nesting, Tree, flatten, structure
+from rlx_py.ir.base.types import TensorType, as_dtype, as_shape, f32
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import LEAF, Node, at, toposort, user_location
 from rlx_py.passes.control.region import argument
 
 

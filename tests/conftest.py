@@ -1,7 +1,7 @@
 """Random tests draw the same examples in every run; HYPOTHESIS_PROFILE=explore draws new ones.
 
 The memory plan of every program that a test compiles in its own process is checked, and the
-engine may not compare nodes (tests/identity.py).
+engine may not compare nodes (tests/support/identity.py).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from identity import refuse_comparison_by_the_engine
 from rlx_py.backends.llvm import backend
-from rlx_py.ir.program import Program
-from rlx_py.passes.memory import plan_memory
-from rlx_py.passes.plan_check import check_plan
+from rlx_py.ir.loops.program import Program
+from rlx_py.passes.loops.memory import plan_memory
+from rlx_py.passes.loops.plan_check import check_plan
+from support.identity import refuse_comparison_by_the_engine
 
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=2000)

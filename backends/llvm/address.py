@@ -7,10 +7,10 @@ import llvmlite.ir as ll
 from rlx_py.backends.llvm.convert import cast
 from rlx_py.backends.llvm.frame import PTR, Frame, numbers
 from rlx_py.backends.llvm.scalars import I8, I32, I64, like, memory_type, splat
-from rlx_py.ir.index import Atom, Dynamic, Index, Quotient, Remainder, Var, atoms
-from rlx_py.ir.kernel import Buffer, Read
-from rlx_py.ir.lanes import index_varies, lane_offsets
-from rlx_py.ir.types import DType, i32, i64
+from rlx_py.ir.base.types import DType, i32, i64
+from rlx_py.ir.loops.index import Atom, Dynamic, Index, Quotient, Remainder, Var, atoms
+from rlx_py.ir.loops.kernel import Buffer, Read
+from rlx_py.ir.loops.lanes import index_varies, lane_offsets
 
 
 def scalar_index(f: Frame, index: Index) -> ll.Value | int:

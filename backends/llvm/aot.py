@@ -24,11 +24,11 @@ from rlx_py.backends.llvm.jit import is_parallel, optimized
 from rlx_py.backends.llvm.lapack import LIBRARIES, called
 from rlx_py.backends.llvm.program import emit_module
 from rlx_py.backends.llvm.targets import Target, host, machine, same_system
-from rlx_py.ir.errors import ArgumentError, BackendError
-from rlx_py.ir.interface import Interface
-from rlx_py.ir.paths import file_path
-from rlx_py.ir.program import Program
-from rlx_py.passes.cost import bytes_moved, flops
+from rlx_py.ir.base.errors import ArgumentError, BackendError
+from rlx_py.ir.base.paths import file_path
+from rlx_py.ir.graph.interface import Interface
+from rlx_py.ir.loops.program import Program
+from rlx_py.passes.analysis.cost import bytes_moved, flops
 
 Kind = Literal["object", "shared", "static"]
 SUFFIXES = {"object": ".o", "shared": ".so", "static": ".a"}

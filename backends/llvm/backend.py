@@ -10,23 +10,23 @@ from rlx_py.backends.llvm.jit import CompiledProgram, compile_program
 from rlx_py.backends.llvm.layout import arena_bytes
 from rlx_py.backends.llvm.targets import Target, host, tile_target
 from rlx_py.backends.llvm.timing import kernel_times
-from rlx_py.ir.config import CONFIG
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.program import Program
-from rlx_py.passes.contract import expand_contract
-from rlx_py.passes.cost import bytes_moved, flops
-from rlx_py.passes.decompose import decompose
-from rlx_py.passes.distinct import once_each
-from rlx_py.passes.expand_math import expand_math
-from rlx_py.passes.hoist import hoist_products
-from rlx_py.passes.join import join_loops
-from rlx_py.passes.lower import lower
-from rlx_py.passes.memory import plan_memory
+from rlx_py.ir.base.config import CONFIG
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.loops.program import Program
+from rlx_py.passes.analysis.cost import bytes_moved, flops
+from rlx_py.passes.loops.cpu_schedule import CpuTarget, schedule
+from rlx_py.passes.loops.dedupe import once_each
+from rlx_py.passes.loops.expand_math import expand_math
+from rlx_py.passes.loops.memory import plan_memory
+from rlx_py.passes.loops.plan_check import check_plan
+from rlx_py.passes.loops.products import expand_contract
+from rlx_py.passes.lower.dead_code import pruned
+from rlx_py.passes.lower.hoisting import hoist_products
+from rlx_py.passes.lower.loop_fusion import join_loops
+from rlx_py.passes.lower.lower import lower
 from rlx_py.passes.pipeline import Step, report_text, require_known, run_steps
-from rlx_py.passes.plan_check import check_plan
-from rlx_py.passes.prune import pruned
-from rlx_py.passes.schedule import CpuTarget, schedule
-from rlx_py.passes.simplify import NAMES, simplify
+from rlx_py.passes.rewrite.decompose import decompose
+from rlx_py.passes.rewrite.simplify import NAMES, simplify
 
 PASSES = ("simplify", "decompose", "prune", "join_loops", "hoist_products", "schedule",
           "expand_contract", "expand_math", "plan_memory")

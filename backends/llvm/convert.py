@@ -6,8 +6,8 @@ import llvmlite.ir as ll
 import numpy as np
 
 from rlx_py.backends.llvm.scalars import I8, I32, lanes_of, like, scalar_type
-from rlx_py.ir.errors import BackendError
-from rlx_py.ir.types import DType
+from rlx_py.ir.base.errors import BackendError
+from rlx_py.ir.base.types import DType
 
 
 def _shaped(value: ll.Value, element: ll.Type) -> ll.Type:

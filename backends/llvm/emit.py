@@ -19,9 +19,10 @@ from rlx_py.backends.llvm.tile import (
     tile_function,
 )
 from rlx_py.backends.llvm.vector import combine_into, vector_loop
-from rlx_py.ir.errors import BackendError
-from rlx_py.ir.index import Index
-from rlx_py.ir.kernel import (
+from rlx_py.ir.base.errors import BackendError
+from rlx_py.ir.base.types import i64
+from rlx_py.ir.loops.index import Index
+from rlx_py.ir.loops.kernel import (
     Alloc,
     Apply,
     Axis,
@@ -46,8 +47,7 @@ from rlx_py.ir.kernel import (
     Tile,
     While,
 )
-from rlx_py.ir.lanes import index_varies
-from rlx_py.ir.types import i64
+from rlx_py.ir.loops.lanes import index_varies
 
 
 def emit_body(f: Frame, body: tuple[Stmt, ...]) -> None:

@@ -12,8 +12,8 @@ from rlx_py.backends.llvm.header import Field
 from rlx_py.backends.llvm.layout import arena_place, parallel_for_place, ports
 from rlx_py.backends.llvm.native import ALIGN, Array
 from rlx_py.backends.llvm.scalars import I8, I32, I64, intrinsic
-from rlx_py.ir.interface import Interface
-from rlx_py.ir.program import Program
+from rlx_py.ir.graph.interface import Interface
+from rlx_py.ir.loops.program import Program
 
 I1 = ll.IntType(1)
 NULL = ll.Constant(PTR, None)

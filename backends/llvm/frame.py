@@ -12,12 +12,12 @@ import numpy as np
 
 from rlx_py.backends.llvm.scalars import I8, I32, I64, constant, memory_type, scalar_type, splat
 from rlx_py.backends.llvm.targets import Target
-from rlx_py.ir.errors import BackendError
-from rlx_py.ir.index import Index, Var
-from rlx_py.ir.kernel import Buffer, Const, Value
-from rlx_py.ir.local import Local
-from rlx_py.ir.program import Program
-from rlx_py.ir.types import DType
+from rlx_py.ir.base.errors import BackendError
+from rlx_py.ir.base.types import DType
+from rlx_py.ir.loops.index import Index, Var
+from rlx_py.ir.loops.kernel import Buffer, Const, Value
+from rlx_py.ir.loops.local import Local
+from rlx_py.ir.loops.program import Program
 
 Array = np.ndarray[Any, Any]
 PTR = ll.PointerType()

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from rlx_py.backends.llvm.native import ALIGN
 from rlx_py.backends.llvm.targets import Target
-from rlx_py.ir.errors import BackendError
-from rlx_py.ir.interface import Interface
-from rlx_py.ir.program import Program
-from rlx_py.ir.types import TensorType
+from rlx_py.ir.base.errors import BackendError
+from rlx_py.ir.base.types import TensorType
+from rlx_py.ir.graph.interface import Interface
+from rlx_py.ir.loops.program import Program
 
 C_TYPES = {
     "f64": "double", "f32": "float", "f16": "uint16_t", "bf16": "uint16_t", "i64": "int64_t",

@@ -17,9 +17,9 @@ from rlx_py.backends.llvm.native import NativeStep
 from rlx_py.backends.llvm.parallel import parallel_for, team_size
 from rlx_py.backends.llvm.program import emit_module
 from rlx_py.backends.llvm.targets import Target, host, machine
-from rlx_py.ir.kernel import Axis, For, children
-from rlx_py.ir.program import Port, Program
-from rlx_py.ir.types import TensorType
+from rlx_py.ir.base.types import TensorType
+from rlx_py.ir.loops.kernel import Axis, For, children
+from rlx_py.ir.loops.program import Port, Program
 
 
 def optimized(text: str, target: llvm.TargetMachine) -> llvm.ModuleRef:

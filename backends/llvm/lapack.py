@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import llvmlite.binding as llvm
 
-from rlx_py.ir.copying import walk
-from rlx_py.ir.kernel import Call
-from rlx_py.ir.lapack import address
-from rlx_py.ir.program import Program
+from rlx_py.ir.base.lapack import address
+from rlx_py.ir.loops.copying import walk
+from rlx_py.ir.loops.kernel import Call
+from rlx_py.ir.loops.program import Program
 
 LIBRARIES = ["-llapack", "-lblas"]
 

@@ -17,7 +17,7 @@ import llvmlite.ir as ll
 
 from rlx_py.backends.llvm.frame import PTR, VOID
 from rlx_py.backends.llvm.scalars import I32, I64
-from rlx_py.ir.program import Port, Program
+from rlx_py.ir.loops.program import Port, Program
 
 POINTER_BYTES = 8
 

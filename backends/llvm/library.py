@@ -17,9 +17,9 @@ from rlx_py.backends.llvm.aot import FORMAT, MARK, SUFFIXES, digest
 from rlx_py.backends.llvm.native import NativeStep
 from rlx_py.backends.llvm.parallel import parallel_for, team_size
 from rlx_py.backends.llvm.targets import host, same_system
-from rlx_py.ir.errors import ArgumentError, BackendError, FormatError
-from rlx_py.ir.interface import Interface, from_fields
-from rlx_py.ir.paths import file_path
+from rlx_py.ir.base.errors import ArgumentError, BackendError, FormatError
+from rlx_py.ir.base.paths import file_path
+from rlx_py.ir.graph.interface import Interface, from_fields
 
 LEVEL_2 = frozenset(("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"))
 LEVEL_3 = LEVEL_2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"}

@@ -20,9 +20,9 @@ from rlx_py.backends.llvm.scalars import (
     splat,
     suffix,
 )
-from rlx_py.ir.index import Index
-from rlx_py.ir.kernel import Buffer, Load, Store
-from rlx_py.ir.lanes import index_varies
+from rlx_py.ir.loops.index import Index
+from rlx_py.ir.loops.kernel import Buffer, Load, Store
+from rlx_py.ir.loops.lanes import index_varies
 
 # A window wider than this many vectors is gathered or scattered instead.
 WINDOW = 4

@@ -10,8 +10,8 @@ import numpy as np
 
 from rlx_py.backends.llvm.parallel import may_use_threads
 from rlx_py.backends.llvm.places import Place, Places, picker
-from rlx_py.ir.errors import ArgumentError, BackendError
-from rlx_py.ir.types import TensorType
+from rlx_py.ir.base.errors import ArgumentError, BackendError
+from rlx_py.ir.base.types import TensorType
 
 Array = np.ndarray[Any, Any]
 ALIGN = 64

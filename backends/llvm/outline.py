@@ -10,11 +10,11 @@ from rlx_py.backends.llvm.address import byte_offset
 from rlx_py.backends.llvm.frame import PTR, VOID, Frame
 from rlx_py.backends.llvm.layout import body_type, parallel_for_place, parallel_for_type
 from rlx_py.backends.llvm.scalars import I32, I64
-from rlx_py.ir.canonical import Canonical
-from rlx_py.ir.errors import BackendError
-from rlx_py.ir.index import Var
-from rlx_py.ir.kernel import Buffer, For, Scope, Stmt
-from rlx_py.ir.local import Local
+from rlx_py.ir.base.errors import BackendError
+from rlx_py.ir.loops.canonical import Canonical
+from rlx_py.ir.loops.index import Var
+from rlx_py.ir.loops.kernel import Buffer, For, Scope, Stmt
+from rlx_py.ir.loops.local import Local
 
 EmitBody = Callable[[Frame, tuple[Stmt, ...]], None]
 SLOT = 8

@@ -21,7 +21,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from rlx_py.backends.llvm.targets import host, machine
-from rlx_py.ir.types import TensorType
+from rlx_py.ir.base.types import TensorType
 
 Array = np.ndarray[Any, Any]
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # of numpy/ndarraytypes.h

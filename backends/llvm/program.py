@@ -13,10 +13,10 @@ from rlx_py.backends.llvm.frame import PTR, VOID, Array, Frame, Unit, bytes_cons
 from rlx_py.backends.llvm.layout import POINTER_BYTES, arena_place, ports
 from rlx_py.backends.llvm.scalars import I8, I32, I64
 from rlx_py.backends.llvm.targets import Target, data_layout
-from rlx_py.ir.canonical import Canonical
-from rlx_py.ir.errors import BackendError
-from rlx_py.ir.kernel import Buffer, Call, Kernel, Scope, Stmt, Store, Tile, children
-from rlx_py.ir.program import Branch, Item, Loop, Program, items, part
+from rlx_py.ir.base.errors import BackendError
+from rlx_py.ir.loops.canonical import Canonical
+from rlx_py.ir.loops.kernel import Buffer, Call, Kernel, Scope, Stmt, Store, Tile, children
+from rlx_py.ir.loops.program import Branch, Item, Loop, Program, items, part
 
 ALIGN = 64
 HELD = 4096  # bytes from which a constant of code in this process stays where it is

@@ -12,8 +12,8 @@ from typing import Any
 import llvmlite.ir as ll
 import numpy as np
 
-from rlx_py.ir.errors import BackendError
-from rlx_py.ir.types import DType
+from rlx_py.ir.base.errors import BackendError
+from rlx_py.ir.base.types import DType
 
 Emit = Callable[..., ll.Value]
 

@@ -13,9 +13,9 @@ from typing import Literal
 
 import llvmlite.binding as llvm
 
-from rlx_py.ir.errors import BackendError
-from rlx_py.ir.types import as_dtype
-from rlx_py.passes.contract.target import TileTarget
+from rlx_py.ir.base.errors import BackendError
+from rlx_py.ir.base.types import as_dtype
+from rlx_py.passes.loops.products.target import TileTarget
 
 Reloc = Literal["default", "static", "pic", "dynamicnopic"]
 CodeModel = Literal["default", "jitdefault", "small", "kernel", "medium", "large"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import llvmlite.ir as ll
 
-from rlx_py.ir.errors import ArgumentError, DTypeError
+from rlx_py.ir.base.errors import ArgumentError, DTypeError
 
 I1, I32, I64, PTR = ll.IntType(1), ll.IntType(32), ll.IntType(64), ll.PointerType()
 SCALARS = {"f32": ll.FloatType(), "f64": ll.DoubleType()}

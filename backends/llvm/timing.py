@@ -13,9 +13,9 @@ from rlx_py.backends.base import Array, KernelTime
 from rlx_py.backends.llvm.jit import Code, CompiledProgram
 from rlx_py.backends.llvm.program import emit_pieces
 from rlx_py.backends.llvm.targets import host
-from rlx_py.ir.node import Location
-from rlx_py.ir.program import Program, items, part_of
-from rlx_py.passes.cost import bytes_moved, flops
+from rlx_py.ir.loops.program import Program, items, part_of
+from rlx_py.ir.nodes.node import Location
+from rlx_py.passes.analysis.cost import bytes_moved, flops
 
 SECONDS = 0.5
 ROUNDS = 5

@@ -16,9 +16,9 @@ from rlx_py.backends.llvm.scalars import (
     scalar_type,
     splat,
 )
-from rlx_py.ir.errors import BackendError
-from rlx_py.ir.kernel import For, IndexValue, Let, Stmt
-from rlx_py.ir.lanes import (
+from rlx_py.ir.base.errors import BackendError
+from rlx_py.ir.loops.kernel import For, IndexValue, Let, Stmt
+from rlx_py.ir.loops.lanes import (
     PARTIALS,
     buffers_of,
     identity,
@@ -28,7 +28,7 @@ from rlx_py.ir.lanes import (
     varying_locals,
     walk,
 )
-from rlx_py.ir.local import Local
+from rlx_py.ir.loops.local import Local
 
 EmitBody = Callable[[Frame, tuple[Stmt, ...]], None]
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlx_py.backends.source.dialects import Dialect
-from rlx_py.ir.copying import Copier
-from rlx_py.ir.errors import BackendError
-from rlx_py.ir.index import Dynamic, Index, Quotient, Remainder, Var
-from rlx_py.ir.kernel import (
+from rlx_py.ir.base.errors import BackendError
+from rlx_py.ir.base.types import DType
+from rlx_py.ir.loops.copying import Copier
+from rlx_py.ir.loops.index import Dynamic, Index, Quotient, Remainder, Var
+from rlx_py.ir.loops.kernel import (
     Alloc,
     Apply,
     Axis,
@@ -38,8 +39,7 @@ from rlx_py.ir.kernel import (
     Value,
     While,
 )
-from rlx_py.ir.local import Local
-from rlx_py.ir.types import DType
+from rlx_py.ir.loops.local import Local
 
 # A launch has at most three dimensions, the fastest first.
 DIMENSIONS = 3

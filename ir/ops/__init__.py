@@ -1,57 +1,31 @@
 """Every op family; importing this fills the registry and the operators of Node."""
 
-from rlx_py.ir.ops import (
-    activation,
-    adaptive_pool,
-    arrays,
-    attending,
-    average_pool,
-    barrier,
-    batch_norm,
+from rlx_py.ir.ops.matrices import factor, linalg
+from rlx_py.ir.ops.nn import dense, dropout, flow, grid_sample, grouped, moe, quant, resample
+from rlx_py.ir.ops.nn.activation import activation, gated, gelu, hard_activation
+from rlx_py.ir.ops.nn.attention import attending, heads, masked_softmax, rope
+from rlx_py.ir.ops.nn.conv import conv, patches
+from rlx_py.ir.ops.nn.loss import (
     binary_loss,
-    channel_norm,
-    conv,
-    cumulative,
-    dense,
     distance,
-    distributions,
-    dropout,
-    factor,
-    flow,
-    folding,
-    fourier,
-    gated,
-    gated_norm,
-    gelu,
-    grid_sample,
-    grouped,
-    hard_activation,
-    heads,
-    index,
-    linalg,
     loss,
     margin_loss,
-    masked_softmax,
-    moe,
-    norm,
-    order,
-    patches,
-    pointwise,
     policy_loss,
-    pool,
-    products,
-    quant,
-    random,
-    reduce_window,
     regression_loss,
-    resample,
-    rope,
-    shaping,
-    softmax,
-    sorting,
-    special,
-    windows,
 )
+from rlx_py.ir.ops.nn.norm import batch_norm, channel_norm, gated_norm, norm, softmax
+from rlx_py.ir.ops.nn.pool import adaptive_pool, average_pool, pool, reduce_window
+from rlx_py.ir.ops.numpy import (
+    arrays,
+    distributions,
+    folding,
+    fourier,
+    pointwise,
+    products,
+    shaping,
+    sorting,
+)
+from rlx_py.ir.ops.primitive import barrier, cumulative, index, order, random, special, windows
 
 __all__ = [
     "activation",

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.body import Body, graph_of
-from rlx_py.ir.errors import ShapeError
-from rlx_py.ir.evaluate import evaluate_nodes
-from rlx_py.ir.node import (
+from rlx_py.ir.base.errors import ShapeError
+from rlx_py.ir.base.types import TensorType, TupleType, Type, bool_
+from rlx_py.ir.graph.body import Body, graph_of
+from rlx_py.ir.graph.evaluate import evaluate_nodes
+from rlx_py.ir.graph.stored import BodyEmitter, BodyRule
+from rlx_py.ir.loops.program import Branch
+from rlx_py.ir.nodes.node import (
     Chain,
     Cotangent,
     Node,
@@ -25,16 +28,13 @@ from rlx_py.ir.node import (
     register,
     toposort,
 )
-from rlx_py.ir.ops.batching import size_of
-from rlx_py.ir.ops.beside import Nested
-from rlx_py.ir.ops.elementwise import SELECT
-from rlx_py.ir.ops.located import located
-from rlx_py.ir.ops.movement import spread
-from rlx_py.ir.ops.operand import as_node
-from rlx_py.ir.program import Branch
-from rlx_py.ir.stored import BodyEmitter, BodyRule
-from rlx_py.ir.types import TensorType, TupleType, Type, bool_
-from rlx_py.passes.batched import Value, batched_results
+from rlx_py.ir.ops.making.batching import size_of
+from rlx_py.ir.ops.making.beside import Nested
+from rlx_py.ir.ops.making.located import located
+from rlx_py.ir.ops.operands.operand import as_node
+from rlx_py.ir.ops.primitive.elementwise import SELECT
+from rlx_py.ir.ops.primitive.movement import spread
+from rlx_py.passes.batch.batched import Value, batched_results
 from rlx_py.passes.control.region import (
     Arguments,
     body_graph,
@@ -47,9 +47,9 @@ from rlx_py.passes.control.region import (
     same_results,
     traced,
 )
-from rlx_py.passes.differentiate import ChainRule, prepared, zeros
-from rlx_py.passes.jvp import lacks_jvp, pushforward
-from rlx_py.passes.vjp import lacks_vjp, pullback
+from rlx_py.passes.derive.differentiate import ChainRule, prepared, zeros
+from rlx_py.passes.derive.jvp import lacks_jvp, pushforward
+from rlx_py.passes.derive.vjp import lacks_vjp, pullback
 
 Array = np.ndarray[Any, Any]
 Results = tuple[Sequence[Node], Sequence[Node]]  # leaves, and what a branch makes of them

@@ -6,11 +6,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rlx_py.ir.body import Body, graph_of
-from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.evaluate import toposort_from
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import (
+from rlx_py.ir.base.errors import ArgumentError, ShapeError
+from rlx_py.ir.base.types import TensorType, TupleType, Type
+from rlx_py.ir.graph.body import Body, graph_of
+from rlx_py.ir.graph.evaluate import toposort_from
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.graph.stored import ContractRule
+from rlx_py.ir.nodes.node import (
     LEAF,
     Chain,
     Cotangent,
@@ -23,11 +25,9 @@ from rlx_py.ir.node import (
     toposort,
     user_location,
 )
-from rlx_py.ir.ops.barrier import BARRIER
-from rlx_py.ir.ops.batching import by_element
-from rlx_py.ir.ops.checkpoints import budget
-from rlx_py.ir.stored import ContractRule
-from rlx_py.ir.types import TensorType, TupleType, Type
+from rlx_py.ir.ops.making.batching import by_element
+from rlx_py.ir.ops.making.checkpoints import budget
+from rlx_py.ir.ops.primitive.barrier import BARRIER
 from rlx_py.passes.control.dead_rows import Handed, body_masks, masks_here
 from rlx_py.passes.control.region import (
     Arguments,
@@ -44,11 +44,11 @@ from rlx_py.passes.control.region import (
     traced,
 )
 from rlx_py.passes.control.remat import affordable
-from rlx_py.passes.dead.handed import BODIES
-from rlx_py.passes.dead.mask import Masks
-from rlx_py.passes.differentiate import prepared
-from rlx_py.passes.jvp import lacks_jvp, pushforward
-from rlx_py.passes.vjp import lacks_vjp, pullback
+from rlx_py.passes.derive.dead.handed import BODIES
+from rlx_py.passes.derive.dead.mask import Masks
+from rlx_py.passes.derive.differentiate import prepared
+from rlx_py.passes.derive.jvp import lacks_jvp, pushforward
+from rlx_py.passes.derive.vjp import lacks_vjp, pullback
 
 Policy = str | budget | Callable[[Node], bool]
 # The graph of a region as its op holds it, and the intermediates to keep.

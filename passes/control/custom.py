@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlx_py.ir.body import Body, graph_of
-from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, register, toposort, user_location
-from rlx_py.ir.ops.batching import by_element
-from rlx_py.ir.tree import Tree
-from rlx_py.ir.types import TensorType, TupleType, Type
+from rlx_py.ir.base.errors import ArgumentError, ShapeError
+from rlx_py.ir.base.tree import Tree
+from rlx_py.ir.base.types import TensorType, TupleType, Type
+from rlx_py.ir.graph.body import Body, graph_of
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import Chain, Cotangent, Node, Op, at, register, toposort, user_location
+from rlx_py.ir.ops.making.batching import by_element
 from rlx_py.passes.control.region import (
     Arguments,
     BodyChain,
@@ -32,9 +32,9 @@ from rlx_py.passes.control.region import (
     same_results,
     traced,
 )
-from rlx_py.passes.differentiate import ChainRule, prepared
-from rlx_py.passes.jvp import lacks_jvp, pushforward
-from rlx_py.passes.vjp import lacks_vjp, pullback
+from rlx_py.passes.derive.differentiate import ChainRule, prepared
+from rlx_py.passes.derive.jvp import lacks_jvp, pushforward
+from rlx_py.passes.derive.vjp import lacks_vjp, pullback
 
 SELF_CALLS = 2  # how deep a function called in its own rule still has it; beyond, fn's derivative
 

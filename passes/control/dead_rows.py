@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from rlx_py.ir.node import LEAF, Chain, Cotangent, Node, leaf, toposort
-from rlx_py.passes.activity import dependents
+from rlx_py.ir.nodes.node import LEAF, Chain, Cotangent, Node, leaf, toposort
+from rlx_py.passes.analysis.activity import dependents
 from rlx_py.passes.control.region import over
-from rlx_py.passes.dead.mask import Mask, Masks, carried, common, either
-from rlx_py.passes.dead.sources import find_masks
-from rlx_py.passes.differentiate import ChainRule
+from rlx_py.passes.derive.dead.mask import Mask, Masks, carried, common, either
+from rlx_py.passes.derive.dead.sources import find_masks
+from rlx_py.passes.derive.differentiate import ChainRule
 
 
 class Handed:

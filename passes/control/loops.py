@@ -7,21 +7,21 @@ from math import ceil
 from typing import Any, NamedTuple
 
 import rlx_py.passes.control.scan_rules  # noqa: F401  (registers the op)
-from rlx_py.ir.dim import Dim
-from rlx_py.ir.errors import ArgumentError, RLXError, ShapeError
-from rlx_py.ir.node import Node, leaf, project
-from rlx_py.ir.ops.barrier import IN_MEMORY
-from rlx_py.ir.ops.beside import Nested
-from rlx_py.ir.ops.checkpoints import budget, count, every
-from rlx_py.ir.ops.constant import constant
-from rlx_py.ir.ops.elementwise import MUL, SELECT
-from rlx_py.ir.ops.located import located
-from rlx_py.ir.ops.movement import reshaped, spread
-from rlx_py.ir.ops.operand import as_node
-from rlx_py.ir.ops.shaping import concatenate
-from rlx_py.ir.signature import first_line
-from rlx_py.ir.tree import Tree, flatten
-from rlx_py.ir.types import TensorType, bool_
+from rlx_py.ir.base.dim import Dim
+from rlx_py.ir.base.errors import ArgumentError, RLXError, ShapeError
+from rlx_py.ir.base.tree import Tree, flatten
+from rlx_py.ir.base.types import TensorType, bool_
+from rlx_py.ir.nodes.node import Node, leaf, project
+from rlx_py.ir.nodes.signature import first_line
+from rlx_py.ir.ops.making.beside import Nested
+from rlx_py.ir.ops.making.checkpoints import budget, count, every
+from rlx_py.ir.ops.making.constant import constant
+from rlx_py.ir.ops.making.located import located
+from rlx_py.ir.ops.numpy.shaping import concatenate
+from rlx_py.ir.ops.operands.operand import as_node
+from rlx_py.ir.ops.primitive.barrier import IN_MEMORY
+from rlx_py.ir.ops.primitive.elementwise import MUL, SELECT
+from rlx_py.ir.ops.primitive.movement import reshaped, spread
 from rlx_py.passes.control.region import captured, over, placeholders, traced
 from rlx_py.passes.control.scan import kept_nodes, loop_node
 

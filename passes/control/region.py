@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from rlx_py.ir.body import Body, graph_of
-from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.graph import Graph, inline
-from rlx_py.ir.home import body
-from rlx_py.ir.node import LEAF, Chain, Node, at, leaf, project, toposort, user_location
-from rlx_py.ir.ops.beside import following
-from rlx_py.ir.ops.constant import CONSTANT
-from rlx_py.ir.ops.located import located
-from rlx_py.ir.ops.movement import filled
-from rlx_py.ir.ops.operand import as_node
-from rlx_py.ir.tree import Tree, flatten
-from rlx_py.ir.types import TensorType, TupleType
-from rlx_py.passes.differentiate import ChainRule
+from rlx_py.ir.base.errors import ArgumentError, ShapeError
+from rlx_py.ir.base.tree import Tree, flatten
+from rlx_py.ir.base.types import TensorType, TupleType
+from rlx_py.ir.graph.body import Body, graph_of
+from rlx_py.ir.graph.graph import Graph, inline
+from rlx_py.ir.nodes.home import body
+from rlx_py.ir.nodes.node import LEAF, Chain, Node, at, leaf, project, toposort, user_location
+from rlx_py.ir.ops.making.beside import following
+from rlx_py.ir.ops.making.constant import CONSTANT
+from rlx_py.ir.ops.making.located import located
+from rlx_py.ir.ops.operands.operand import as_node
+from rlx_py.ir.ops.primitive.movement import filled
+from rlx_py.passes.derive.differentiate import ChainRule
 
 LARGEST_CONSTANT = 16  # elements; larger ones are handed in, since a text repeats what it holds
 

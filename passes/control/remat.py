@@ -20,18 +20,18 @@ from fractions import Fraction
 from itertools import groupby
 from math import prod
 
-from rlx_py.ir.body import Body, graph_of
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import LEAF, PROJECT, TUPLE, Node, at, toposort, user_location
-from rlx_py.ir.ops.families import POLYNOMIAL
-from rlx_py.ir.query import minimum_cut
-from rlx_py.ir.stored import ContractRule
-from rlx_py.ir.types import TensorType, TupleType
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.base.types import TensorType, TupleType
+from rlx_py.ir.graph.body import Body, graph_of
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.graph.query import minimum_cut
+from rlx_py.ir.graph.stored import ContractRule
+from rlx_py.ir.nodes.node import LEAF, PROJECT, TUPLE, Node, at, toposort, user_location
+from rlx_py.ir.ops.making.families import POLYNOMIAL
 from rlx_py.passes.control.region import placeholders
-from rlx_py.passes.differentiate import ChainRule
-from rlx_py.passes.simplify import simplify
-from rlx_py.passes.vjp import pullback
+from rlx_py.passes.derive.differentiate import ChainRule
+from rlx_py.passes.derive.vjp import pullback
+from rlx_py.passes.rewrite.simplify import simplify
 
 _SOURCE, _SINK = "source", "sink"
 

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlx_py.ir.body import Body, graph_of
-from rlx_py.ir.errors import ArgumentError, DTypeError, ShapeError
-from rlx_py.ir.evaluate import evaluate_nodes
-from rlx_py.ir.node import OPS, PROJECT, TUPLE, Node, make, toposort
-from rlx_py.ir.ops.families import POLYNOMIAL
-from rlx_py.ir.types import TensorType, TupleType, Type, bool_, i64
+from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
+from rlx_py.ir.base.types import TensorType, TupleType, Type, bool_, i64
+from rlx_py.ir.graph.body import Body, graph_of
+from rlx_py.ir.graph.evaluate import evaluate_nodes
+from rlx_py.ir.nodes.node import OPS, PROJECT, TUPLE, Node, make, toposort
+from rlx_py.ir.ops.making.families import POLYNOMIAL
 from rlx_py.passes.control.region import body_graph, over, parts, placeholders, result_types
 
 Array = np.ndarray[Any, Any]

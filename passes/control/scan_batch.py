@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlx_py.ir.body import graph_of
-from rlx_py.ir.node import Node, leaf, pack, project
-from rlx_py.ir.ops.batching import moved, repeated, size_of
-from rlx_py.ir.ops.compare import LT
-from rlx_py.ir.ops.constant import IOTA
-from rlx_py.ir.ops.elementwise import ADD, SELECT, cast
-from rlx_py.ir.ops.movement import filled, spread
-from rlx_py.ir.ops.reduce import ANY, REDUCE_MAX
-from rlx_py.ir.types import TensorType, i64
-from rlx_py.passes.batched import Value, batched_results
+from rlx_py.ir.base.types import TensorType, i64
+from rlx_py.ir.graph.body import graph_of
+from rlx_py.ir.nodes.node import Node, leaf, pack, project
+from rlx_py.ir.ops.making.batching import moved, repeated, size_of
+from rlx_py.ir.ops.making.constant import IOTA
+from rlx_py.ir.ops.primitive.compare import LT
+from rlx_py.ir.ops.primitive.elementwise import ADD, SELECT, cast
+from rlx_py.ir.ops.primitive.movement import filled, spread
+from rlx_py.ir.ops.primitive.reduce import ANY, REDUCE_MAX
+from rlx_py.passes.batch.batched import Value, batched_results
 from rlx_py.passes.control.scan import loop_node, loop_of
 
 

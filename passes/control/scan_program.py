@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rlx_py.ir.body import graph_of
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.graph_base import State
-from rlx_py.ir.kernel import Buffer, Scope
-from rlx_py.ir.node import PROJECT, Node, leaf, make, project, toposort
-from rlx_py.ir.ops.constant import CONSTANT
-from rlx_py.ir.ops.movement import BROADCAST, TRANSPOSE, filled
-from rlx_py.ir.program import Loop as LoopRegion
-from rlx_py.ir.program import Slice
-from rlx_py.ir.stored import BodyEmitter, BodyRule, ContractRule
-from rlx_py.ir.types import TupleType, bool_
+from rlx_py.ir.base.types import TupleType, bool_
+from rlx_py.ir.graph.body import graph_of
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.graph.stored import BodyEmitter, BodyRule, ContractRule
+from rlx_py.ir.loops.kernel import Buffer, Scope
+from rlx_py.ir.loops.program import Loop as LoopRegion
+from rlx_py.ir.loops.program import Slice
+from rlx_py.ir.nodes.graph_base import State
+from rlx_py.ir.nodes.node import PROJECT, Node, leaf, make, project, toposort
+from rlx_py.ir.ops.making.constant import CONSTANT
+from rlx_py.ir.ops.primitive.movement import BROADCAST, TRANSPOSE, filled
 from rlx_py.passes.control.region import over, placeholders
 from rlx_py.passes.control.scan import Loop, bare_loop, loop_of
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rlx_py.ir.body import graph_of
-from rlx_py.ir.errors import NotDifferentiable
-from rlx_py.ir.graph import inline
-from rlx_py.ir.node import Chain, Cotangent, Node, Op, at, project, register, toposort
-from rlx_py.ir.ops.families import add_all
-from rlx_py.ir.ops.reduce import REDUCE_SUM
-from rlx_py.passes.activity import dependents
-from rlx_py.passes.batched import Value, batched_results
+from rlx_py.ir.base.errors import NotDifferentiable
+from rlx_py.ir.graph.body import graph_of
+from rlx_py.ir.graph.graph import inline
+from rlx_py.ir.nodes.node import Chain, Cotangent, Node, Op, at, project, register, toposort
+from rlx_py.ir.ops.making.families import add_all
+from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
+from rlx_py.passes.analysis.activity import dependents
+from rlx_py.passes.batch.batched import Value, batched_results
 from rlx_py.passes.control.dead_rows import Handed, loop_masks, masks_here, of_one_step, rests_on
 from rlx_py.passes.control.region import body_graph, over, placeholders
 from rlx_py.passes.control.scan import evaluate_loop, infer, is_steep, loop_node, loop_of
 from rlx_py.passes.control.scan_batch import batch_loop
 from rlx_py.passes.control.scan_program import LOOP_PROGRAM
-from rlx_py.passes.dead.handed import BODIES
-from rlx_py.passes.dead.mask import Masks, masked
-from rlx_py.passes.differentiate import ChainRule, prepared, zeros
-from rlx_py.passes.jvp import lacks_jvp, pushforward
-from rlx_py.passes.vjp import lacks_vjp, pullback
+from rlx_py.passes.derive.dead.handed import BODIES
+from rlx_py.passes.derive.dead.mask import Masks, masked
+from rlx_py.passes.derive.differentiate import ChainRule, prepared, zeros
+from rlx_py.passes.derive.jvp import lacks_jvp, pushforward
+from rlx_py.passes.derive.vjp import lacks_vjp, pullback
 
 
 class Derivative:

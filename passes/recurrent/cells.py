@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rlx_py.ir.errors import ShapeError
-from rlx_py.ir.node import Chain, Cotangent, Node, Op
-from rlx_py.ir.ops.arguments import require_floats, require_shape
-from rlx_py.ir.ops.batching import merge_rows
-from rlx_py.ir.ops.elementwise import TANH
-from rlx_py.ir.ops.families import composite
-from rlx_py.ir.ops.movement import CONCAT, permuted, reshaped, spread
-from rlx_py.ir.ops.precision import in_compute_type
-from rlx_py.ir.ops.products import contracted
-from rlx_py.ir.ops.reduce import REDUCE_SUM
-from rlx_py.ir.ops.rows import first_axis
-from rlx_py.ir.ops.shaping import window
-from rlx_py.ir.ops.special import LOGISTIC
-from rlx_py.ir.types import TensorType, TupleType, Type
+from rlx_py.ir.base.errors import ShapeError
+from rlx_py.ir.base.types import TensorType, TupleType, Type
+from rlx_py.ir.nodes.node import Chain, Cotangent, Node, Op
+from rlx_py.ir.ops.making.arguments import require_floats, require_shape
+from rlx_py.ir.ops.making.batching import merge_rows
+from rlx_py.ir.ops.making.families import composite
+from rlx_py.ir.ops.making.rows import first_axis
+from rlx_py.ir.ops.numpy.products import contracted
+from rlx_py.ir.ops.numpy.shaping import window
+from rlx_py.ir.ops.operands.precision import in_compute_type
+from rlx_py.ir.ops.primitive.elementwise import TANH
+from rlx_py.ir.ops.primitive.movement import CONCAT, permuted, reshaped, spread
+from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
+from rlx_py.ir.ops.primitive.special import LOGISTIC
 from rlx_py.passes.control.loops import scan
 from rlx_py.passes.control.region import filled_floats
 

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Chain, Node
-from rlx_py.ir.ops.arguments import real, require_floats, require_shape
-from rlx_py.ir.ops.batching import merge_rows
-from rlx_py.ir.ops.einsum import einsum
-from rlx_py.ir.ops.elementwise import EXP
-from rlx_py.ir.ops.families import composite
-from rlx_py.ir.ops.located import located
-from rlx_py.ir.ops.movement import filled, reshaped, spread
-from rlx_py.ir.ops.operand import convert, operands
-from rlx_py.ir.ops.precision import in_compute_type
-from rlx_py.ir.ops.reduce import REDUCE_SUM
-from rlx_py.ir.ops.rows import first_axis
-from rlx_py.ir.types import TensorType, TupleType, Type
+from rlx_py.ir.base.errors import ArgumentError, ShapeError
+from rlx_py.ir.base.types import TensorType, TupleType, Type
+from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.ops.making.arguments import real, require_floats, require_shape
+from rlx_py.ir.ops.making.batching import merge_rows
+from rlx_py.ir.ops.making.families import composite
+from rlx_py.ir.ops.making.located import located
+from rlx_py.ir.ops.making.rows import first_axis
+from rlx_py.ir.ops.numpy.einsum import einsum
+from rlx_py.ir.ops.operands.operand import convert, operands
+from rlx_py.ir.ops.operands.precision import in_compute_type
+from rlx_py.ir.ops.primitive.elementwise import EXP
+from rlx_py.ir.ops.primitive.movement import filled, reshaped, spread
+from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
 from rlx_py.passes.control.loops import scan
 from rlx_py.passes.recurrent.outer_states import swapped
 from rlx_py.passes.recurrent.ssm import check_groups, state_of

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Node
-from rlx_py.ir.ops.dense import LINEAR
-from rlx_py.ir.ops.located import located
-from rlx_py.ir.ops.movement import filled, reshaped
-from rlx_py.ir.ops.operand import operands
-from rlx_py.ir.ops.shaping import concatenate, moveaxis, stack
+from rlx_py.ir.base.errors import ArgumentError, ShapeError
+from rlx_py.ir.nodes.node import Node
+from rlx_py.ir.ops.making.located import located
+from rlx_py.ir.ops.nn.dense import LINEAR
+from rlx_py.ir.ops.numpy.shaping import concatenate, moveaxis, stack
+from rlx_py.ir.ops.operands.operand import operands
+from rlx_py.ir.ops.primitive.movement import filled, reshaped
 from rlx_py.passes.recurrent.cells import CELL_OPS, GRU, LSTM, RNN, SCAN_OPS, Cell
 
 State = Any  # a node [B, H], or for long short-term memory a pair of them

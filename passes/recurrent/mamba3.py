@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from math import pi
 from typing import Any, NamedTuple
 
-from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Node
-from rlx_py.ir.ops.arguments import require_shape
-from rlx_py.ir.ops.cumulative import CUMSUM, shifted
-from rlx_py.ir.ops.einsum import einsum
-from rlx_py.ir.ops.elementwise import COS, NEG, SIN, TANH
-from rlx_py.ir.ops.movement import filled, permuted, reshaped, spread
-from rlx_py.ir.ops.operand import convert
-from rlx_py.ir.ops.reduce import REDUCE_SUM, total
-from rlx_py.ir.ops.rope import Pairs
-from rlx_py.ir.ops.special import LOGISTIC
-from rlx_py.ir.types import DType, TensorType
+from rlx_py.ir.base.errors import ArgumentError, ShapeError
+from rlx_py.ir.base.types import DType, TensorType
+from rlx_py.ir.nodes.node import Node
+from rlx_py.ir.ops.making.arguments import require_shape
+from rlx_py.ir.ops.nn.attention.rope import Pairs
+from rlx_py.ir.ops.numpy.einsum import einsum
+from rlx_py.ir.ops.operands.operand import convert
+from rlx_py.ir.ops.primitive.cumulative import CUMSUM, shifted
+from rlx_py.ir.ops.primitive.elementwise import COS, NEG, SIN, TANH
+from rlx_py.ir.ops.primitive.movement import filled, permuted, reshaped, spread
+from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM, total
+from rlx_py.ir.ops.primitive.special import LOGISTIC
 from rlx_py.passes.recurrent.outer_states import (
     Outer,
     outer_advanced,

@@ -8,25 +8,25 @@ from itertools import accumulate
 from math import isfinite, prod
 from typing import Any, NamedTuple
 
-from rlx_py.ir.errors import ArgumentError, ShapeError
-from rlx_py.ir.node import Chain, Cotangent, Node, make
-from rlx_py.ir.ops.activation import SOFTPLUS, SOFTPLUS_LINEAR
-from rlx_py.ir.ops.arguments import integer, real, require_floats, require_shape
-from rlx_py.ir.ops.batching import by_element
-from rlx_py.ir.ops.choice import clip
-from rlx_py.ir.ops.compare import GT, LT, OR
-from rlx_py.ir.ops.elementwise import DIV, NEG, SELECT, fill
-from rlx_py.ir.ops.families import composite
-from rlx_py.ir.ops.located import located
-from rlx_py.ir.ops.movement import CONCAT, reshaped, spread
-from rlx_py.ir.ops.norm import scaled, scaled_backward
-from rlx_py.ir.ops.operand import operands
-from rlx_py.ir.ops.precision import in_compute_type
-from rlx_py.ir.ops.reduce import total
-from rlx_py.ir.ops.rows import before_last
-from rlx_py.ir.ops.shaping import window
-from rlx_py.ir.ops.special import LOGISTIC
-from rlx_py.ir.types import TensorType, TupleType, Type
+from rlx_py.ir.base.errors import ArgumentError, ShapeError
+from rlx_py.ir.base.types import TensorType, TupleType, Type
+from rlx_py.ir.nodes.node import Chain, Cotangent, Node, make
+from rlx_py.ir.ops.making.arguments import integer, real, require_floats, require_shape
+from rlx_py.ir.ops.making.batching import by_element
+from rlx_py.ir.ops.making.families import composite
+from rlx_py.ir.ops.making.located import located
+from rlx_py.ir.ops.making.rows import before_last
+from rlx_py.ir.ops.nn.activation.activation import SOFTPLUS, SOFTPLUS_LINEAR
+from rlx_py.ir.ops.nn.norm.norm import scaled, scaled_backward
+from rlx_py.ir.ops.numpy.choice import clip
+from rlx_py.ir.ops.numpy.shaping import window
+from rlx_py.ir.ops.operands.operand import operands
+from rlx_py.ir.ops.operands.precision import in_compute_type
+from rlx_py.ir.ops.primitive.compare import GT, LT, OR
+from rlx_py.ir.ops.primitive.elementwise import DIV, NEG, SELECT, fill
+from rlx_py.ir.ops.primitive.movement import CONCAT, reshaped, spread
+from rlx_py.ir.ops.primitive.reduce import total
+from rlx_py.ir.ops.primitive.special import LOGISTIC
 from rlx_py.passes.control.region import filled_floats
 
 DECAYS = ("rational", "softplus")

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rlx_py.ir.node import Node
-from rlx_py.ir.ops.einsum import einsum
-from rlx_py.ir.ops.elementwise import EXP
-from rlx_py.ir.ops.movement import filled, permuted, spread
-from rlx_py.ir.ops.reduce import REDUCE_SUM
-from rlx_py.ir.types import TensorType
+from rlx_py.ir.base.types import TensorType
+from rlx_py.ir.nodes.node import Node
+from rlx_py.ir.ops.numpy.einsum import einsum
+from rlx_py.ir.ops.primitive.elementwise import EXP
+from rlx_py.ir.ops.primitive.movement import filled, permuted, spread
+from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
 from rlx_py.passes.control.loops import scan
 
 

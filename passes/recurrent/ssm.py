@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx_py.ir.errors import ShapeError
-from rlx_py.ir.node import Chain, Node, Op
-from rlx_py.ir.ops.arguments import require_floats, require_shape
-from rlx_py.ir.ops.batching import merge_rows
-from rlx_py.ir.ops.einsum import einsum
-from rlx_py.ir.ops.elementwise import EXP
-from rlx_py.ir.ops.families import composite
-from rlx_py.ir.ops.gated_norm import gate_of
-from rlx_py.ir.ops.located import located
-from rlx_py.ir.ops.movement import filled, reshaped, spread
-from rlx_py.ir.ops.operand import as_node, convert, operands
-from rlx_py.ir.ops.precision import in_compute_type
-from rlx_py.ir.ops.reduce import REDUCE_SUM
-from rlx_py.ir.ops.rows import first_axis
-from rlx_py.ir.types import DType, TensorType, TupleType, Type
+from rlx_py.ir.base.errors import ShapeError
+from rlx_py.ir.base.types import DType, TensorType, TupleType, Type
+from rlx_py.ir.nodes.node import Chain, Node, Op
+from rlx_py.ir.ops.making.arguments import require_floats, require_shape
+from rlx_py.ir.ops.making.batching import merge_rows
+from rlx_py.ir.ops.making.families import composite
+from rlx_py.ir.ops.making.located import located
+from rlx_py.ir.ops.making.rows import first_axis
+from rlx_py.ir.ops.nn.norm.gated_norm import gate_of
+from rlx_py.ir.ops.numpy.einsum import einsum
+from rlx_py.ir.ops.operands.operand import as_node, convert, operands
+from rlx_py.ir.ops.operands.precision import in_compute_type
+from rlx_py.ir.ops.primitive.elementwise import EXP
+from rlx_py.ir.ops.primitive.movement import filled, reshaped, spread
+from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
 from rlx_py.passes.control.loops import scan
 from rlx_py.passes.recurrent.outer_states import (
     Outer,

@@ -1,6 +1,6 @@
 """Layers and losses under their PyTorch functional names and argument order."""
 
-from rlx_py.ir.ops.activation import (
+from rlx_py.ir.ops.nn.activation.activation import (
     celu,
     elu,
     leaky_relu,
@@ -13,45 +13,9 @@ from rlx_py.ir.ops.activation import (
     softsign,
     tanhshrink,
 )
-from rlx_py.ir.ops.adaptive_pool import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool1d_with_indices,
-    adaptive_max_pool2d,
-    adaptive_max_pool2d_with_indices,
-    adaptive_max_pool3d,
-    adaptive_max_pool3d_with_indices,
-)
-from rlx_py.ir.ops.attending import attention, flash_attention, scaled_dot_product_attention
-from rlx_py.ir.ops.average_pool import avg_pool1d, avg_pool2d, avg_pool3d
-from rlx_py.ir.ops.batch_norm import batch_norm, batch_norm_statistics, batch_norm_with_state
-from rlx_py.ir.ops.binary_loss import binary_cross_entropy, binary_cross_entropy_with_logits
-from rlx_py.ir.ops.channel_norm import channel_norm, group_norm, instance_norm, layer_norm2d
-from rlx_py.ir.ops.conv import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
-from rlx_py.ir.ops.dense import embedding, linear
-from rlx_py.ir.ops.distance import cosine_similarity, normalize, pairwise_distance
-from rlx_py.ir.ops.dropout import dropout, dropout1d, dropout2d, dropout3d
-from rlx_py.ir.ops.flow import (
-    flow_euler_step,
-    flow_linear_state,
-    flow_linear_velocity,
-    flow_masked_mse,
-)
-from rlx_py.ir.ops.gated import glu, prelu, silu_mul, swiglu
-from rlx_py.ir.ops.gated_norm import rms_norm_gated
-from rlx_py.ir.ops.gelu import gelu
-from rlx_py.ir.ops.grid_sample import grid_sample
-from rlx_py.ir.ops.grouped import grouped_gemm_m, grouped_linear_m
-from rlx_py.ir.ops.hard_activation import (
+from rlx_py.ir.ops.nn.activation.gated import glu, prelu, silu_mul, swiglu
+from rlx_py.ir.ops.nn.activation.gelu import gelu
+from rlx_py.ir.ops.nn.activation.hard_activation import (
     hardshrink,
     hardsigmoid,
     hardswish,
@@ -60,13 +24,48 @@ from rlx_py.ir.ops.hard_activation import (
     softshrink,
     threshold,
 )
-from rlx_py.ir.ops.heads import bmm, bmm_nt, bmm_tn, merge_heads, split_heads
-from rlx_py.ir.ops.loss import (
+from rlx_py.ir.ops.nn.attention.attending import (
+    attention,
+    flash_attention,
+    scaled_dot_product_attention,
+)
+from rlx_py.ir.ops.nn.attention.heads import bmm, bmm_nt, bmm_tn, merge_heads, split_heads
+from rlx_py.ir.ops.nn.attention.masked_softmax import softmax_scaled_masked
+from rlx_py.ir.ops.nn.attention.rope import rope
+from rlx_py.ir.ops.nn.conv.conv import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
+from rlx_py.ir.ops.nn.conv.patches import (
+    col2im,
+    fold,
+    im2col,
+    pixel_shuffle,
+    pixel_unshuffle,
+    unfold,
+)
+from rlx_py.ir.ops.nn.dense import embedding, linear
+from rlx_py.ir.ops.nn.dropout import dropout, dropout1d, dropout2d, dropout3d
+from rlx_py.ir.ops.nn.flow import (
+    flow_euler_step,
+    flow_linear_state,
+    flow_linear_velocity,
+    flow_masked_mse,
+)
+from rlx_py.ir.ops.nn.grid_sample import grid_sample
+from rlx_py.ir.ops.nn.grouped import grouped_gemm_m, grouped_linear_m
+from rlx_py.ir.ops.nn.loss.binary_loss import binary_cross_entropy, binary_cross_entropy_with_logits
+from rlx_py.ir.ops.nn.loss.distance import cosine_similarity, normalize, pairwise_distance
+from rlx_py.ir.ops.nn.loss.loss import (
     cross_entropy,
     mse_loss,
     softmax_cross_entropy,
 )
-from rlx_py.ir.ops.margin_loss import (
+from rlx_py.ir.ops.nn.loss.margin_loss import (
     cosine_embedding_loss,
     hinge_embedding_loss,
     hinge_loss,
@@ -77,23 +76,12 @@ from rlx_py.ir.ops.margin_loss import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from rlx_py.ir.ops.masked_softmax import softmax_scaled_masked
-from rlx_py.ir.ops.moe import ExpertPlan, expert_plan, moe_combine, moe_gather, moe_route_weights
-from rlx_py.ir.ops.norm import layer_norm, rms_norm
-from rlx_py.ir.ops.patches import col2im, fold, im2col, pixel_shuffle, pixel_unshuffle, unfold
-from rlx_py.ir.ops.pointwise import sigmoid, tanh
-from rlx_py.ir.ops.policy_loss import masked_cross_entropy, nll_loss, ppo_clipped_policy_loss
-from rlx_py.ir.ops.pool import (
-    max_pool1d,
-    max_pool1d_with_indices,
-    max_pool2d,
-    max_pool2d_with_indices,
-    max_pool3d,
-    max_pool3d_with_indices,
+from rlx_py.ir.ops.nn.loss.policy_loss import (
+    masked_cross_entropy,
+    nll_loss,
+    ppo_clipped_policy_loss,
 )
-from rlx_py.ir.ops.quant import fake_quantize, fake_quantize_lsq, quantize_scale
-from rlx_py.ir.ops.reduce_window import reduce_window
-from rlx_py.ir.ops.regression_loss import (
+from rlx_py.ir.ops.nn.loss.regression_loss import (
     gaussian_nll_loss,
     huber_loss,
     kl_div,
@@ -101,9 +89,40 @@ from rlx_py.ir.ops.regression_loss import (
     poisson_nll_loss,
     smooth_l1_loss,
 )
-from rlx_py.ir.ops.resample import interpolate, upsample
-from rlx_py.ir.ops.rope import rope
-from rlx_py.ir.ops.softmax import log_softmax, softmax, softmin
+from rlx_py.ir.ops.nn.moe import ExpertPlan, expert_plan, moe_combine, moe_gather, moe_route_weights
+from rlx_py.ir.ops.nn.norm.batch_norm import (
+    batch_norm,
+    batch_norm_statistics,
+    batch_norm_with_state,
+)
+from rlx_py.ir.ops.nn.norm.channel_norm import channel_norm, group_norm, instance_norm, layer_norm2d
+from rlx_py.ir.ops.nn.norm.gated_norm import rms_norm_gated
+from rlx_py.ir.ops.nn.norm.norm import layer_norm, rms_norm
+from rlx_py.ir.ops.nn.norm.softmax import log_softmax, softmax, softmin
+from rlx_py.ir.ops.nn.pool.adaptive_pool import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool1d_with_indices,
+    adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices,
+)
+from rlx_py.ir.ops.nn.pool.average_pool import avg_pool1d, avg_pool2d, avg_pool3d
+from rlx_py.ir.ops.nn.pool.pool import (
+    max_pool1d,
+    max_pool1d_with_indices,
+    max_pool2d,
+    max_pool2d_with_indices,
+    max_pool3d,
+    max_pool3d_with_indices,
+)
+from rlx_py.ir.ops.nn.pool.reduce_window import reduce_window
+from rlx_py.ir.ops.nn.quant import fake_quantize, fake_quantize_lsq, quantize_scale
+from rlx_py.ir.ops.nn.resample import interpolate, upsample
+from rlx_py.ir.ops.numpy.pointwise import sigmoid, tanh
 from rlx_py.passes.recurrent.delta_net import gated_delta_net
 from rlx_py.passes.recurrent.layers import (
     gru,

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log
 
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Node, at, user_location
-from rlx_py.ir.ops import pointwise as p
-from rlx_py.ir.ops.constant import constant as number
-from rlx_py.ir.ops.elementwise import cast
-from rlx_py.ir.ops.folding import norm
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import Node, at, user_location
+from rlx_py.ir.ops.making.constant import constant as number
+from rlx_py.ir.ops.numpy import pointwise as p
+from rlx_py.ir.ops.numpy.folding import norm
+from rlx_py.ir.ops.primitive.elementwise import cast
 from rlx_py.optim.schedules import Rate, check_rate, not_negative, rate_at
 
 

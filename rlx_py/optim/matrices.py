@@ -11,12 +11,12 @@ from typing import Literal
 
 import numpy as np
 
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Node, at, user_location
-from rlx_py.ir.ops import pointwise as p
-from rlx_py.ir.ops.elementwise import cast, fill_root
-from rlx_py.ir.ops.folding import norm
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import Node, at, user_location
+from rlx_py.ir.ops.numpy import pointwise as p
+from rlx_py.ir.ops.numpy.folding import norm
+from rlx_py.ir.ops.primitive.elementwise import cast, fill_root
 from rlx_py.optim.descent import adamw, moment, wide
 from rlx_py.optim.schedules import (
     Rate,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Node, at, user_location
-from rlx_py.ir.ops import pointwise as p
-from rlx_py.ir.ops.constant import constant as number
-from rlx_py.ir.types import f32, i64
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.base.types import f32, i64
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import Node, at, user_location
+from rlx_py.ir.ops.making.constant import constant as number
+from rlx_py.ir.ops.numpy import pointwise as p
 from rlx_py.optim.schedules import positive
 
 

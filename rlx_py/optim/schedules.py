@@ -8,12 +8,12 @@ from math import inf, pi
 
 import numpy as np
 
-from rlx_py.ir.errors import ArgumentError
-from rlx_py.ir.node import Node, at, user_location
-from rlx_py.ir.ops import pointwise as p
-from rlx_py.ir.ops.constant import constant as number
-from rlx_py.ir.ops.elementwise import cast
-from rlx_py.ir.types import DType, f32
+from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.base.types import DType, f32
+from rlx_py.ir.nodes.node import Node, at, user_location
+from rlx_py.ir.ops.making.constant import constant as number
+from rlx_py.ir.ops.numpy import pointwise as p
+from rlx_py.ir.ops.primitive.elementwise import cast
 
 Schedule = Callable[[Node], Node]
 """From the count of the steps done before, a scalar of the type that the update is computed in, to

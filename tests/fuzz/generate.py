@@ -10,7 +10,7 @@ from fuzz.control import draw_control
 from fuzz.lines import draw_line
 from fuzz.program import Program
 from fuzz.scope import FLOATS, Maker, Scope, Style, Untyped
-from rlx_py.ir.evaluate import evaluate_nodes
+from rlx_py.ir.graph.evaluate import evaluate_nodes
 
 SIZES = {"small": ((0, 1, 1, 2, 2, 3, 3, 4, 5, 7), 800),
          "medium": ((1, 2, 3, 4, 5, 8, 13, 16, 17, 31, 33), 12_000),

@@ -18,8 +18,8 @@ import ml_dtypes
 import numpy as np
 
 import rlx_py as rlx
-from rlx_py.ir import evaluate
-from rlx_py.ir.node import toposort
+from rlx_py.ir.graph import evaluate
+from rlx_py.ir.nodes.node import toposort
 
 Array = np.ndarray[Any, Any]
 RUNS, MORE = 4, 16

@@ -17,7 +17,7 @@ import rlx_py as rlx
 from fuzz.judge import Array, Judge, noise, rounding, wide
 from fuzz.program import Line, Program
 from fuzz.scope import FLOATS
-from rlx_py.ir.evaluate import evaluate_nodes
+from rlx_py.ir.graph.evaluate import evaluate_nodes
 
 Fault = str | None
 CHECKPOINTS: tuple[Any, ...] = ("nothing", rlx.budget(1000), rlx.budget(100_000))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import rlx_py as rlx
-from rlx_py.ir.types import as_dtype
+from rlx_py.ir.base.types import as_dtype
 
 Array = np.ndarray[Any, Any]
 Values = dict[str, Any]

@@ -13,7 +13,7 @@ import numpy as np
 
 import rlx_py as rlx
 from fuzz.program import Control, Leaf, Line, Name, Statement
-from rlx_py.ir.types import as_dtype
+from rlx_py.ir.base.types import as_dtype
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 INTEGERS = ("i64", "i32", "i8", "u8", "u32")

@@ -11,7 +11,7 @@ import numpy as np
 
 from fuzz.laws import Law, fault_of
 from fuzz.program import Block, Control, Leaf, Line, Name, Program, Statement
-from rlx_py.ir.evaluate import evaluate_nodes
+from rlx_py.ir.graph.evaluate import evaluate_nodes
 
 Type = tuple[tuple[int, ...], str]
 

@@ -14,13 +14,13 @@ import pytest
 
 from rlx_py import nn
 from rlx_py.compiling import compile
-from rlx_py.ir.evaluate import evaluate
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Node
-from rlx_py.ir.ops import arrays as array_functions
-from rlx_py.ir.ops import pointwise
-from rlx_py.passes.jvp import hvp
-from rlx_py.passes.vjp import value_and_grad
+from rlx_py.ir.graph.evaluate import evaluate
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import Node
+from rlx_py.ir.ops.numpy import arrays as array_functions
+from rlx_py.ir.ops.numpy import pointwise
+from rlx_py.passes.derive.jvp import hvp
+from rlx_py.passes.derive.vjp import value_and_grad
 
 # A comparison runs each of JAX's operations once, so optimising them costs more than it saves.
 os.environ.setdefault(

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peer import F64_F32, jax, jnp, torch
 
+from peers.peer import F64_F32, jax, jnp, torch
 from rlx_py import nn
-from rlx_py.ir.evaluate import evaluate
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Node
-from rlx_py.passes.vjp import vjp
+from rlx_py.ir.graph.evaluate import evaluate
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import Node
+from rlx_py.passes.derive.vjp import vjp
 
 Array = np.ndarray[Any, Any]
 sdpa = torch.nn.functional.scaled_dot_product_attention

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peer import JAX, RLX, Row, agree, by_jax, jax, lax, normal, ours, row, typed
 
 import rlx_py as rlx
+from peers.peer import JAX, RLX, Row, agree, by_jax, jax, lax, normal, ours, row, typed
 
 
 def control(m: Any) -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peer import F64_F32, Row, check, jax, jnp, lax, normal, row
-from test_peers_nn import CASES, IMAGE, TIES
 
+from peers.peer import F64_F32, Row, check, jax, jnp, lax, normal, row
+from peers.test_peers_nn import CASES, IMAGE, TIES
 from rlx_py import nn
 
 

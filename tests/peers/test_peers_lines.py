@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peer import F64_F32, Array, Row, call, calls, check, normal, row, torch
 
 import rlx_py as rlx
+from peers.peer import F64_F32, Array, Row, call, calls, check, normal, row, torch
 
 NAN, INF = np.nan, np.inf
 X, LINE, SHORT = normal(3, 4), normal(7), normal(4, seed=1)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from rlx_py import nn
-from rlx_py.ir.evaluate import evaluate
-from rlx_py.ir.graph import Graph
-from rlx_py.ir.node import Node
-from rlx_py.passes.vjp import vjp
+from rlx_py.ir.graph.evaluate import evaluate
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.node import Node
+from rlx_py.passes.derive.vjp import vjp
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

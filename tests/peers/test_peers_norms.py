@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peer import F64_F32, Function, Library, Row, check, normal, row, torch
+
+from peers.peer import F64_F32, Function, Library, Row, check, normal, row, torch
 
 IMAGE, LINE = normal(2, 6, 3, 4), normal(5, 4, 7)
 W, B, MEAN, VAR = normal(6), normal(6, seed=1), normal(6, seed=2), np.abs(normal(6, seed=3)) + 0.1

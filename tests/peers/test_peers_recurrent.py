@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from peer import F64_F32, Row, check, normal, row, torch
+
+from peers.peer import F64_F32, Row, check, normal, row, torch
 
 GATES = {"rnn_tanh": 1, "gru": 3, "lstm": 4}
 MODULES = {"rnn_tanh": torch.nn.RNN, "gru": torch.nn.GRU, "lstm": torch.nn.LSTM}

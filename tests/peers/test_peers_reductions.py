@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peer import (
+
+from peers.peer import (
     F64_F32,
     Array,
     Convention,

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peer import F64_F32, Function, Library, Row, check, jnp, lax, normal, row, torch
+
+from peers.peer import F64_F32, Function, Library, Row, check, jnp, lax, normal, row, torch
 
 IMAGE, LINE, VOLUME = normal(2, 3, 7, 5), normal(2, 3, 11), normal(1, 2, 3, 5, 4)
 TIES = np.random.default_rng(3).integers(0, 3, (2, 3, 7, 8)).astype(np.float64)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peer import (
+
+from peers.peer import (
     F64_F32,
     RLX,
     Convention,
@@ -21,12 +22,11 @@ from peer import (
     row,
     torch,
 )
-from test_peers_lines import ROWS as COMPOSED
-from test_peers_pointwise import ONE, OPERATORS, TWO
-from test_peers_reductions import PRODUCTS, REDUCTIONS, RUNNING
-
-from rlx_py.ir.ops import arrays as array_functions
-from rlx_py.ir.ops import pointwise
+from peers.test_peers_lines import ROWS as COMPOSED
+from peers.test_peers_pointwise import ONE, OPERATORS, TWO
+from peers.test_peers_reductions import PRODUCTS, REDUCTIONS, RUNNING
+from rlx_py.ir.ops.numpy import arrays as array_functions
+from rlx_py.ir.ops.numpy import pointwise
 
 F = torch.nn.functional
 X = normal(2, 3, 4)

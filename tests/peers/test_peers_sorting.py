@@ -7,10 +7,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from peer import Array, jnp, lax, torch
 
 import rlx_py as rlx
-from rlx_py.ir.types import DTYPES, DType, bf16, bool_, u32
+from peers.peer import Array, jnp, lax, torch
+from rlx_py.ir.base.types import DTYPES, DType, bf16, bool_, u32
 
 LENGTHS = (7, 100, 300)  # by comparing each with each, and by digits
 

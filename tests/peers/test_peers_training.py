@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peer import Array, jax, jnp, lax, torch
 
 import rlx_py as rlx
+from peers.peer import Array, jax, jnp, lax, torch
 from rlx_py import init, nn, optim
 from rlx_py.passes.train import Optimizer
 

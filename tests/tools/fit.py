@@ -1,6 +1,6 @@
-"""Minimax polynomials for `passes/approx`, by Remez exchange in 90-digit arithmetic.
+"""Minimax polynomials for `passes/loops/math`, by Remez exchange in 90-digit arithmetic.
 
-Run as `python tests/tools/fit.py > passes/approx/coefficients.py`: the coefficient module is
+Run as `python tests/tools/fit.py > passes/loops/math/coefficients.py`: the coefficient module is
 this script's output. Each entry says which function is fitted, on which interval and with which
 weight, so a degree or an interval is changed here and nowhere else.
 """

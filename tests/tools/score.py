@@ -20,7 +20,7 @@ TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 sys.path.insert(0, str(TESTS))
 
-from planted import FAULTS, Planted  # noqa: E402
+from support.planted import FAULTS, Planted  # noqa: E402
 
 
 def main() -> int:

@@ -1,0 +1,4 @@
+"""Activations, plain and gated.
+
+Softmax, which sees whole lines, is in `norm`.
+"""

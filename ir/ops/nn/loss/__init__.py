@@ -1,0 +1,4 @@
+"""Losses and distances.
+
+The softmax inside of them is in `norm`.
+"""

@@ -1,0 +1,4 @@
+"""Pools and folds over sliding windows.
+
+Resampling to other sizes is in `nn/resample.py`.
+"""

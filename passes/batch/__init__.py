@@ -1,0 +1,4 @@
+"""Graph to graph: many elements for one, and derivatives for all directions at once.
+
+Batching rules are declared with the ops.
+"""

@@ -1,6 +1,0 @@
-"""Products: Contract statements as packing loops, register tiles and epilogue loops."""
-
-from rlx_py.passes.contract.expand import expand_contract
-from rlx_py.passes.contract.target import TileTarget, choose_tile
-
-__all__ = ["TileTarget", "choose_tile", "expand_contract"]

@@ -1,0 +1,4 @@
+"""Graph to graph: derivatives in both modes, and checks of them.
+
+The rules themselves are declared with the ops.
+"""

@@ -1,0 +1,4 @@
+"""Program to program: schedules, tiles, machine arithmetic, memory.
+
+Nothing here knows of graphs.
+"""
