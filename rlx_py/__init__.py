@@ -62,6 +62,14 @@ from rlx_py.ir.nodes.node import (
 from rlx_py.ir.nodes.verify import (
     verify,
 )
+from rlx_py.ir.ops.control.branch import (
+    cond,
+)
+from rlx_py.ir.ops.control.custom import custom_vjp
+from rlx_py.ir.ops.control.loops import (
+    scan,
+    while_loop,
+)
 from rlx_py.ir.ops.making.checkpoints import (
     budget,
     count,
@@ -324,38 +332,26 @@ from rlx_py.ir.ops.numpy.sorting import (
 from rlx_py.outputs import (
     Outputs,
 )
-from rlx_py.passes.batch.jacobian import (
-    hessian,
-    jacfwd,
-    jacrev,
-)
 from rlx_py.passes.batch.vmap import (
     vmap,
-)
-from rlx_py.passes.control.branch import (
-    cond,
-)
-from rlx_py.passes.control.checkpoint import (
-    checkpoint,
-)
-from rlx_py.passes.control.custom import (
-    custom_jvp,
-    custom_vjp,
-)
-from rlx_py.passes.control.loops import (
-    scan,
-    while_loop,
 )
 from rlx_py.passes.derive.check import (
     check_grads,
 )
+from rlx_py.passes.derive.checkpointing import checkpoint
 from rlx_py.passes.derive.differentiate import (
     singular_report,
+)
+from rlx_py.passes.derive.jacobian import (
+    hessian,
+    jacfwd,
+    jacrev,
 )
 from rlx_py.passes.derive.jvp import (
     hvp,
     jvp,
 )
+from rlx_py.passes.derive.linear_rules import custom_jvp
 from rlx_py.passes.derive.linearize import (
     linearize,
 )

@@ -34,8 +34,9 @@ from rlx_py.ir.nodes.node import (
     user_location,
 )
 from rlx_py.ir.ops.primitive.movement import filled
-from rlx_py.passes.derive.differentiate import ChainRule, prepared
-from rlx_py.passes.derive.vjp import lacks_vjp, pullback
+from rlx_py.passes.derive.derivation import Derivation
+from rlx_py.passes.derive.differentiate import prepared
+from rlx_py.passes.derive.pullback import lacks_vjp, pullback
 
 
 class Parameter(Node):
@@ -366,7 +367,7 @@ class Tape:
         with _recorded(record):
             with origin(target):
                 seed = filled(1, target.tensor)
-            found = pullback([(target, seed)], params, ChainRule(), visit, reached.add)
+            found = pullback([(target, seed)], params, Derivation(), visit, reached.add)
         ranges = {n: range(a, b) for (n, a), (_, b) in pairwise(starts) if n in reached}
         self.backward_nodes = tuple(made)
         self.provenance = MappingProxyType(

@@ -13,7 +13,7 @@ from rlx_py.ir.base.tree import Nesting, Tree, flatten, structure
 from rlx_py.ir.base.types import TensorType, as_dtype, as_shape, f32
 from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.nodes.node import LEAF, Node, at, toposort, user_location
-from rlx_py.passes.control.region import argument
+from rlx_py.ir.ops.control.region import argument
 
 
 def spec(shape: Any, dtype: Any = f32) -> TensorType:

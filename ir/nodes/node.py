@@ -24,13 +24,13 @@ from rlx_py.ir.nodes.operators import Operators
 from rlx_py.ir.nodes.signature import check_call
 
 Cotangent = Any  # Node for a tensor result; a tuple of Node | None for a tuple result
-Chain = Callable[["Node", "Node"], "Node"]  # the chain rule's product of cotangent and partial
 InferRule = Callable[..., Type]
 EvalRule = Callable[..., Any]
-VJPRule = Callable[["Node", Cotangent, Chain], Sequence["Node | None"]]
-JVPRule = Callable[["Node", Sequence["Node | None"], Chain], Any]
+# The last argument is the transform that asks: AD and Batcher of `ir/graph/transforms.py`.
+VJPRule = Callable[["Node", Cotangent, Any], Sequence["Node | None"]]
+JVPRule = Callable[["Node", Sequence["Node | None"], Any], Any]
+BatchRule = Callable[["Node", Sequence["Node"], Sequence[bool], Any], "Node"]
 DecomposeRule = Callable[..., Any]
-BatchRule = Callable[["Node", Sequence["Node"], Sequence[bool]], "Node"]
 # A coroutine that returns a node's value at an index. It yields
 #   (input position, index[, guard])   and is sent the value there (0 where the guard is false)
 #   ("dynamic", value, extent)         and is sent the value as an Index, clamped to 0 … extent − 1
@@ -55,19 +55,21 @@ class Op:
 
     infer(*types, **attrs) -> Type          raises the typed error at the user's line
     eval(*arrays, **attrs)                  NumPy meaning; None: that of the decomposition
-    vjp(node, ct, chain)                    a cotangent or None for each input
-    onto(node, ct, chain, so_far)           vjp, with what had reached the inputs added
-    jvp(node, tangents, chain)              the tangent of the result, or None for zero
+    vjp(node, ct, ad)                       a cotangent or None for each input
+    onto(node, ct, ad, so_far)              vjp, with what had reached the inputs added
+    jvp(node, tangents, ad)                 the tangent of the result, or None for zero
     decompose(*inputs, **attrs)             Node, or a tuple of Nodes for a tuple result
     element(node, index)                    value at an index, by index push-down (fusable)
     kernel                                  loops of an op whose result must be stored
-    batch(node, inputs, batched)            the op where inputs marked so have a new first axis
+    batch(node, inputs, batched, batcher)   the op where inputs marked so have a new first axis
     differentiable                          False: the derivative is zero by definition
     cost                                    scalar operations an element takes, for recomputation
     version                                 counts changes of meaning; files name the one they mean
     precision                               under autocast; None: that of what it is made of
     rows(node)                              along which axes its inputs' rows do not meet, for each
     doubt(*arrays, **attrs) -> str          what values mean nothing to it, though it computes on
+    masks(node, here, ad)                   of an op that owns a body: which rows of each input have
+                                            a cotangent, given those of its results
     """
 
     name: str
@@ -86,6 +88,7 @@ class Op:
     onto: Callable[..., Sequence[Node | None]] | None = None
     rows: Callable[[Node], Sequence[Mapping[int, int]]] | None = None
     doubt: Callable[..., str] | None = None
+    masks: Callable[..., Sequence[Any]] | None = None
 
     def __repr__(self) -> str:
         return self.name
@@ -339,17 +342,17 @@ def _infer_project(operand: TupleType, *, index: int) -> Type:
     return operand.elements[index]
 
 
-def _project_vjp(node: Node, ct: Node, chain: Chain) -> tuple[Any]:
+def _project_vjp(node: Node, ct: Node, ad: Any) -> tuple[Any]:
     count = len(node.inputs[0])
     return (tuple(ct if i == node.attrs["index"] else None for i in range(count)),)
 
 
 LEAF = register(Op("leaf", _infer_leaf))
 TUPLE = register(Op("tuple", _infer_tuple, eval=lambda *xs: xs,
-                    vjp=lambda node, ct, chain: ct, jvp=lambda node, ts, chain: ts))
+                    vjp=lambda node, ct, ad: ct, jvp=lambda node, ts, ad: ts))
 PROJECT = register(Op("project", _infer_project, eval=lambda xs, *, index: xs[index],
                       vjp=_project_vjp,
-                      jvp=lambda node, ts, chain: ts[0] and ts[0][node.attrs["index"]]))
+                      jvp=lambda node, ts, ad: ts[0] and ts[0][node.attrs["index"]]))
 
 
 def leaf(name: str, kind: str, type: Type) -> Node:

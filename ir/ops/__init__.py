@@ -1,5 +1,6 @@
 """Every op family; importing this fills the registry and the operators of Node."""
 
+from rlx_py.ir.ops.control import batched, branch, checkpoint, custom, loops
 from rlx_py.ir.ops.matrices import factor, linalg
 from rlx_py.ir.ops.nn import dense, dropout, flow, grid_sample, grouped, moe, quant, resample
 from rlx_py.ir.ops.nn.activation import activation, gated, gelu, hard_activation
@@ -15,6 +16,8 @@ from rlx_py.ir.ops.nn.loss import (
 )
 from rlx_py.ir.ops.nn.norm import batch_norm, channel_norm, gated_norm, norm, softmax
 from rlx_py.ir.ops.nn.pool import adaptive_pool, average_pool, pool, reduce_window
+from rlx_py.ir.ops.nn.recurrent import cells, layers
+from rlx_py.ir.ops.nn.state_space import delta_net, mamba3_mimo, mamba3_siso, ssm
 from rlx_py.ir.ops.numpy import (
     arrays,
     distributions,
@@ -35,10 +38,16 @@ __all__ = [
     "average_pool",
     "barrier",
     "batch_norm",
+    "batched",
     "binary_loss",
+    "branch",
+    "cells",
     "channel_norm",
+    "checkpoint",
     "conv",
     "cumulative",
+    "custom",
+    "delta_net",
     "dense",
     "distance",
     "distributions",
@@ -55,8 +64,12 @@ __all__ = [
     "hard_activation",
     "heads",
     "index",
+    "layers",
     "linalg",
+    "loops",
     "loss",
+    "mamba3_mimo",
+    "mamba3_siso",
     "margin_loss",
     "masked_softmax",
     "moe",
@@ -77,5 +90,6 @@ __all__ = [
     "softmax",
     "sorting",
     "special",
+    "ssm",
     "windows",
 ]

@@ -11,10 +11,11 @@ from rlx_py.ir.base.dim import Dim
 from rlx_py.ir.base.errors import ArgumentError, ShapeError
 from rlx_py.ir.base.types import as_shape, check_size, normalize_axis
 from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.graph.transforms import Value
 from rlx_py.ir.nodes.graph_base import State
 from rlx_py.ir.nodes.node import Node, at, leaf, user_location
-from rlx_py.ir.ops.making.batching import moved
-from rlx_py.passes.batch.batched import Found, Value, batch_nodes, expand_batched, single
+from rlx_py.ir.ops.making.batching import moved, spread_out
+from rlx_py.passes.batch.batched import Found, batch_nodes, expand_batched, single
 from rlx_py.passes.rewrite.simplify import simplify
 
 Axis = int | tuple[int, int] | None
@@ -148,7 +149,7 @@ class _Graph:
         return fresh, Value(moved(fresh, axis, 0), True)
 
     def _placed(self, value: Value, axis: int) -> Node:
-        return moved(value.spread(self.size), 0, axis)
+        return moved(spread_out(value, self.size), 0, axis)
 
     def _output(self, name: str, node: Node, axis: int | None) -> Node:
         value = single(self.found[node])

@@ -1,68 +1,17 @@
-"""What forward and reverse differentiation share: arguments, names, zeros and the chain product."""
+"""What forward and reverse differentiation share: arguments, names, prepared graphs, reports."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, NotDifferentiable
-from rlx_py.ir.base.types import i64
 from rlx_py.ir.graph.evaluate import evaluate
 from rlx_py.ir.graph.graph import Graph, require_graph
-from rlx_py.ir.nodes.node import Chain, Location, Node, Op, at, user_location
-from rlx_py.ir.ops.primitive.compare import AND, EQ, LT, NOT
-from rlx_py.ir.ops.primitive.elementwise import ABS, CAST, GUARDED_MUL, MUL
-from rlx_py.ir.ops.primitive.movement import filled
-from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
-from rlx_py.passes.analysis.ranges import range_of
-from rlx_py.passes.derive.dead.mask import Masks
+from rlx_py.ir.nodes.node import Location, Node, Op, at, user_location
 from rlx_py.passes.rewrite.decompose import expand_active
 from rlx_py.passes.rewrite.simplify import BEFORE_DIFFERENTIATION, simplify
-
-SINGULAR = ("zero", "ieee", "report")
-
-
-@dataclass(eq=False)
-class ChainRule:
-    """The product of a cotangent (or tangent) and a partial derivative.
-
-    "zero": an exact 0 contributes 0 whatever the partial is; "ieee": the plain product; "report":
-    as "zero", and counts the elements where it mattered.
-    """
-
-    singular: str = "zero"
-    counts: list[Node] = field(default_factory=list)
-    masks: Mapping[int, Masks] = field(default_factory=dict)  # of the node whose rule is asked
-
-    def __post_init__(self) -> None:
-        if self.singular not in SINGULAR:
-            raise ArgumentError(f"singular={self.singular!r} is not one of {', '.join(SINGULAR)}")
-
-    def __call__(self, ct: Node, partial: Node) -> Node:
-        """ct · partial under the mode of singular points."""
-        if self.singular == "ieee" or range_of(partial).finite:
-            return MUL(ct, partial)
-        if self.singular == "report":
-            self.counts.append(_singular_count(ct, partial))
-        return GUARDED_MUL(ct, partial)
-
-    def outputs(self, taken: Mapping[str, Any]) -> dict[str, Node]:
-        """The counts by output name."""
-        prefix = fresh_prefix("singular", [str(i) for i in range(len(self.counts))], taken)
-        return {f"{prefix}{i}": count for i, count in enumerate(self.counts)}
-
-
-def guards(chain: Chain) -> bool:
-    """Whether what has no cotangent is to have no share, under a mode of singular points."""
-    return isinstance(chain, ChainRule) and chain.singular != "ieee"
-
-
-def _singular_count(ct: Node, partial: Node) -> Node:
-    infinity = filled(float("inf"), partial.tensor)
-    at_zero = EQ(ct, filled(0, ct.tensor))
-    hits = CAST(AND(at_zero, NOT(LT(ABS(partial), infinity))), dtype=i64)
-    return REDUCE_SUM(hits, axes=tuple(range(hits.rank)))
 
 
 @dataclass(frozen=True)
@@ -117,11 +66,6 @@ def no_rule(node: Node, mode: str) -> NotDifferentiable:
     """The error of an op that has no derivative in a mode."""
     return NotDifferentiable(f"{node.op.name} {node.type} has no {mode} rule; mark the path with "
                              "stop_gradient" + at(node.loc))
-
-
-def zeros(like: Node) -> Node:
-    """Zeros of a node's type."""
-    return filled(0, like.tensor)
 
 
 def fresh_prefix(kind: str, names: Sequence[str], taken: Mapping[str, Any]) -> str:

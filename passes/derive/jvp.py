@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from rlx_py.ir.base.errors import VerifyError
-from rlx_py.ir.base.types import TupleType
 from rlx_py.ir.graph.graph import Graph, require_graph
-from rlx_py.ir.nodes.node import Chain, Node, Op, at, origin, toposort
-from rlx_py.passes.analysis.activity import dependents
+from rlx_py.ir.nodes.node import Node
+from rlx_py.passes.derive.derivation import Derivation
 from rlx_py.passes.derive.differentiate import (
-    ChainRule,
     fresh_prefix,
     leaves_of,
-    no_rule,
     prepared,
-    zeros,
 )
+from rlx_py.passes.derive.pushforward import lacks_jvp, pushforward
 from rlx_py.passes.derive.vjp import Names, grad
 from rlx_py.passes.rewrite.simplify import simplify
 
@@ -54,45 +50,10 @@ def hvp(graph: Graph, of: str, wrt: Names = None) -> Graph:
 
 
 def _tangents(primal: Graph, leaves: Mapping[str, Node], prefix: str,
-              singular: str) -> tuple[Graph, dict[str, Node], ChainRule]:
+              singular: str) -> tuple[Graph, dict[str, Node], Derivation]:
     fresh = primal.derive(primal.outputs)
     seeds = {n: fresh.input(prefix + k, n.shape, n.dtype) for k, n in leaves.items()}
     targets = {k: n for k, n in primal.outputs.items() if n.dtype.is_float}
-    chain = ChainRule(singular)
-    found = pushforward(list(targets.values()), seeds, chain)
-    return fresh, dict(zip(targets, found, strict=True)), chain
-
-
-def lacks_jvp(op: Op) -> bool:
-    """Whether forward mode needs the op's decomposition."""
-    return op.jvp is None
-
-
-def pushforward(roots: list[Node], seeds: Mapping[Node, Node], chain: Chain) -> list[Node]:
-    """The tangents of roots, given those of some tensor nodes; zeros where nothing flows."""
-    tangents: dict[Node, Tangent] = dict(seeds)
-    order = toposort(roots)
-    depends = dependents(order, seeds)
-    for node in order:
-        if node in tangents or node not in depends:
-            continue
-        inputs = [tangents.get(x) for x in node.inputs]
-        if all(t is None for t in inputs):
-            continue
-        if node.op.jvp is None:
-            raise no_rule(node, "forward-mode")
-        with origin(node):
-            found = node.op.jvp(node, inputs, chain)
-        if found is not None:
-            _check(node, found)
-            tangents[node] = found
-    return [zeros(r) if tangents.get(r) is None else tangents[r] for r in roots]
-
-
-def _check(node: Node, tangent: Tangent) -> None:
-    parts: Iterable[Node | None] = tangent if isinstance(node.type, TupleType) else (tangent,)
-    types = node.type.elements if isinstance(node.type, TupleType) else (node.type,)
-    for part, type in zip(parts, types, strict=True):
-        if part is not None and part.type != type:
-            raise VerifyError(f"the jvp of {node.op.name} gives {part.type} for a result of type "
-                              f"{type}" + at(node.loc))
+    ad = Derivation(singular)
+    found = pushforward(list(targets.values()), seeds, ad)
+    return fresh, dict(zip(targets, found, strict=True)), ad

@@ -8,12 +8,13 @@ from math import prod
 from rlx_py.ir.graph.body import graph_of
 from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.graph.stored import ContractRule
+from rlx_py.ir.graph.transforms import Value
 from rlx_py.ir.nodes.node import PROJECT, Node, project, toposort
+from rlx_py.ir.ops.control.region import body_graph, over, placeholders
+from rlx_py.ir.ops.control.scan import bare_loop, loop_of
+from rlx_py.ir.ops.control.scan_rules import SCAN
 from rlx_py.ir.ops.making.constant import CONSTANT
-from rlx_py.passes.batch.batched import Value, batched_results
-from rlx_py.passes.control.region import body_graph, over, placeholders
-from rlx_py.passes.control.scan import bare_loop, loop_of
-from rlx_py.passes.control.scan_rules import SCAN
+from rlx_py.passes.batch.batched import batched_results
 from rlx_py.passes.lower.dead_code import substituted
 
 DEEP = 16  # terms from which on a product is worth more than writing and reading its result

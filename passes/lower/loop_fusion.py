@@ -10,9 +10,9 @@ from collections.abc import Collection
 from rlx_py.ir.graph.body import graph_of
 from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.nodes.node import PROJECT, Node, project, toposort
-from rlx_py.passes.control.region import over, placeholders
-from rlx_py.passes.control.scan import bare_loop, loop_of
-from rlx_py.passes.control.scan_rules import SCAN
+from rlx_py.ir.ops.control.region import over, placeholders
+from rlx_py.ir.ops.control.scan import bare_loop, loop_of
+from rlx_py.ir.ops.control.scan_rules import SCAN
 from rlx_py.passes.lower.dead_code import prune, substituted
 
 

@@ -22,12 +22,12 @@ from rlx_py.ir.nodes.node import (
     replaced,
     toposort,
 )
+from rlx_py.ir.ops.control.branch import COND
+from rlx_py.ir.ops.control.checkpoint import CHECKPOINT
+from rlx_py.ir.ops.control.region import body_graph
+from rlx_py.ir.ops.control.scan_rules import SCAN
 from rlx_py.ir.ops.making.families import POLYNOMIAL
 from rlx_py.ir.ops.primitive.elementwise import CAST, cast
-from rlx_py.passes.control.branch import COND
-from rlx_py.passes.control.checkpoint import CHECKPOINT
-from rlx_py.passes.control.region import body_graph
-from rlx_py.passes.control.scan_rules import SCAN
 from rlx_py.passes.rewrite.decompose import expanded, named_op
 
 PICKS = ("max", "min")  # folds whose result is one of their elements, exact in any type

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.graph.activity import carries_derivative
 from rlx_py.ir.graph.graph import Graph, rebuild, require_graph
 from rlx_py.ir.nodes.node import OPS, Node, Op, pack
-from rlx_py.passes.analysis.activity import carries_derivative
 
 
 def decompose(graph: Graph, keep: Iterable[Op | str] = ()) -> Graph:

@@ -121,10 +121,7 @@ from rlx_py.ir.ops.nn.pool.pool import (
 )
 from rlx_py.ir.ops.nn.pool.reduce_window import reduce_window
 from rlx_py.ir.ops.nn.quant import fake_quantize, fake_quantize_lsq, quantize_scale
-from rlx_py.ir.ops.nn.resample import interpolate, upsample
-from rlx_py.ir.ops.numpy.pointwise import sigmoid, tanh
-from rlx_py.passes.recurrent.delta_net import gated_delta_net
-from rlx_py.passes.recurrent.layers import (
+from rlx_py.ir.ops.nn.recurrent.layers import (
     gru,
     gru_cell,
     gru_scan,
@@ -138,11 +135,14 @@ from rlx_py.passes.recurrent.layers import (
     rnn_tanh,
     rnn_tanh_cell,
 )
-from rlx_py.passes.recurrent.mamba3 import Mamba3State
-from rlx_py.passes.recurrent.mamba3_inputs import Mamba3Inputs, mamba3_preprocess
-from rlx_py.passes.recurrent.mamba3_mimo import mamba3_mimo
-from rlx_py.passes.recurrent.mamba3_siso import mamba3_siso
-from rlx_py.passes.recurrent.ssm import mamba2_ssd, selective_scan
+from rlx_py.ir.ops.nn.resample import interpolate, upsample
+from rlx_py.ir.ops.nn.state_space.delta_net import gated_delta_net
+from rlx_py.ir.ops.nn.state_space.mamba3 import Mamba3State
+from rlx_py.ir.ops.nn.state_space.mamba3_inputs import Mamba3Inputs, mamba3_preprocess
+from rlx_py.ir.ops.nn.state_space.mamba3_mimo import mamba3_mimo
+from rlx_py.ir.ops.nn.state_space.mamba3_siso import mamba3_siso
+from rlx_py.ir.ops.nn.state_space.ssm import mamba2_ssd, selective_scan
+from rlx_py.ir.ops.numpy.pointwise import sigmoid, tanh
 
 __all__ = [
     "ExpertPlan", "Mamba3Inputs", "Mamba3State", "adaptive_avg_pool1d", "adaptive_avg_pool2d",

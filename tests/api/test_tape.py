@@ -314,8 +314,8 @@ def same(x: Any) -> Any:
 
 
 OPAQUE = Op("opaque", same, same)
-ARRAY = Op("array_rule", same, same, vjp=lambda node, ct, chain: (np.ones(node.shape),))
-PEEK = Op("peek", same, same, vjp=lambda node, ct, chain: (ct * node.inputs[0].numpy(),))
+ARRAY = Op("array_rule", same, same, vjp=lambda node, ct, ad: (np.ones(node.shape),))
+PEEK = Op("peek", same, same, vjp=lambda node, ct, ad: (ct * node.inputs[0].numpy(),))
 
 
 @pytest.mark.parametrize(("op", "kind", "match"), [

@@ -32,8 +32,8 @@ from rlx_py.ir.ops.making.constant import constant
 from rlx_py.ir.ops.primitive import compare as cmp
 from rlx_py.ir.ops.primitive import elementwise as ew
 from rlx_py.ir.ops.primitive import special as sp
-from rlx_py.passes.derive.differentiate import ChainRule
-from rlx_py.passes.derive.vjp import pullback
+from rlx_py.passes.derive.derivation import Derivation
+from rlx_py.passes.derive.pullback import pullback
 
 Array = np.ndarray[Any, Any]
 mp = mpmath.mp
@@ -52,9 +52,9 @@ def _name(array: Array) -> str:
     return next(k for k, d in DTYPES.items() if d.numpy == array.dtype)
 
 
-def derivative(y: Node, x: Node, chain: ChainRule | None = None) -> Node:
+def derivative(y: Node, x: Node, ad: Derivation | None = None) -> Node:
     """d(Σ y)/dx."""
-    return pullback([(y, ew.fill(y, 1))], [x], chain or ChainRule())[0]
+    return pullback([(y, ew.fill(y, 1))], [x], ad or Derivation())[0]
 
 
 def value(y: Node, at: dict[Node, Array]) -> Array:
@@ -183,8 +183,8 @@ def test_tangents_are_the_transpose_of_cotangents() -> None:
         node = op(*at, **attrs)
         ct, *ts = (constant(rng.normal(size=3)) for _ in [0, *arrays])
         assert op.jvp and op.vjp
-        tangent = op.jvp(node, ts, ChainRule())
-        back = op.vjp(node, ew.cast(ct, node.dtype), ChainRule())
+        tangent = op.jvp(node, ts, Derivation())
+        back = op.vjp(node, ew.cast(ct, node.dtype), Derivation())
         left = value(ct, at) @ value(tangent, at)
         pairs = [(b, t) for b, t in zip(back, ts, strict=True) if b is not None]
         right = sum(value(b, at) @ value(t, at) for b, t in pairs)
@@ -253,8 +253,8 @@ def test_a_zero_cotangent_contributes_nothing() -> None:
     at = variables([0.0, 4.0])
     (x,) = at
     ct = constant(np.array([0.0, 1.0]))
-    (zero,) = pullback([(ew.SQRT(x), ct)], [x], ChainRule())
-    (ieee,) = pullback([(ew.SQRT(x), ct)], [x], ChainRule("ieee"))
+    (zero,) = pullback([(ew.SQRT(x), ct)], [x], Derivation())
+    (ieee,) = pullback([(ew.SQRT(x), ct)], [x], Derivation("ieee"))
     check(value(zero, at), [0, 0.25])
     check(value(ieee, at), [NAN, 0.25])
 

@@ -15,10 +15,10 @@ from rlx_py.backends.llvm.backend import program_for
 from rlx_py.backends.llvm.targets import host
 from rlx_py.ir.graph.body import graph_of
 from rlx_py.ir.nodes.node import toposort
-from rlx_py.passes.control import remat
-from rlx_py.passes.control.region import body_graph
+from rlx_py.ir.ops.control.region import body_graph
+from rlx_py.passes.derive import remat
 from rlx_py.passes.derive.differentiate import prepared
-from rlx_py.passes.derive.vjp import lacks_vjp
+from rlx_py.passes.derive.pullback import lacks_vjp
 from rlx_py.passes.loops.plan_check import check_plan
 
 Array = np.ndarray[Any, Any]

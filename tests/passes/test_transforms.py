@@ -199,7 +199,7 @@ def test_an_op_without_a_rule_names_itself_and_the_line() -> None:
 
 
 def test_a_wrong_rule_is_caught_by_its_type() -> None:
-    bad = Op("bad", lambda x: x, lambda x: x, vjp=lambda node, ct, chain: (a.sum(ct),))
+    bad = Op("bad", lambda x: x, lambda x: x, vjp=lambda node, ct, ad: (a.sum(ct),))
     with pytest.raises(VerifyError, match="vjp of bad"):
         grad(scalar_graph(lambda x: a.sum(bad(x)), (3,)), "y", ["x"])
 
@@ -415,8 +415,8 @@ def test_depth_is_no_limit() -> None:
 
 def test_check_grads_finds_a_wrong_rule_and_names_the_element() -> None:
     wrong = Op("wrong", lambda x: x, lambda x: x * x,
-               vjp=lambda node, ct, chain: (p.multiply(ct, node.inputs[0]),),
-               jvp=lambda node, ts, chain: p.multiply(ts[0], node.inputs[0]))
+               vjp=lambda node, ct, ad: (p.multiply(ct, node.inputs[0]),),
+               jvp=lambda node, ts, ad: p.multiply(ts[0], node.inputs[0]))
     g = scalar_graph(lambda x: wrong(x), (2, 2))
     with pytest.raises(VerifyError, match=r"derivative by x\[1, 0\] is"):
         check_grads(g, {"x": np.array([[0.0, 0.0], [3.0, 0.0]])}, order=1)
@@ -424,8 +424,8 @@ def test_check_grads_finds_a_wrong_rule_and_names_the_element() -> None:
 
 def test_check_grads_finds_modes_that_disagree() -> None:
     skew = Op("skew", lambda x: x, lambda x: x * 2.0,
-              vjp=lambda node, ct, chain: (p.multiply(ct, 2.0),),
-              jvp=lambda node, ts, chain: p.multiply(ts[0], 3.0))
+              vjp=lambda node, ct, ad: (p.multiply(ct, 2.0),),
+              jvp=lambda node, ts, ad: p.multiply(ts[0], 3.0))
     with pytest.raises(VerifyError, match="forward mode gives"):
         check_grads(scalar_graph(lambda x: skew(x), (2,)), {"x": np.ones(2)}, order=1)
 

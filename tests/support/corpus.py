@@ -17,6 +17,9 @@ from rlx_py.ir.base.types import TensorType, bf16, bool_, f16, f32, f64, i32, i6
 from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.nodes.node import OPS, PROJECT, Node, Op, make, pack
 from rlx_py.ir.nodes.signature import signature
+from rlx_py.ir.ops.control.branch import cond
+from rlx_py.ir.ops.control.custom import custom_vjp
+from rlx_py.ir.ops.control.loops import scan, while_loop
 from rlx_py.ir.ops.making.constant import constant, iota
 from rlx_py.ir.ops.numpy import folding, statistics
 from rlx_py.ir.ops.primitive import cumulative, windows
@@ -25,10 +28,8 @@ from rlx_py.ir.ops.primitive.barrier import BARRIER, IN_MEMORY
 from rlx_py.ir.ops.primitive.contract import CONTRACT
 from rlx_py.ir.ops.primitive.special import POLYGAMMA, SINC_DERIVATIVE
 from rlx_py.passes.batch.vmap import vmap
-from rlx_py.passes.control.branch import cond
-from rlx_py.passes.control.checkpoint import checkpoint
-from rlx_py.passes.control.custom import custom_jvp, custom_vjp
-from rlx_py.passes.control.loops import scan, while_loop
+from rlx_py.passes.derive.checkpointing import checkpoint
+from rlx_py.passes.derive.linear_rules import custom_jvp
 from rlx_py.passes.derive.vjp import vjp
 from support.layers import CASES, graph_of
 from support.programs import random_graph

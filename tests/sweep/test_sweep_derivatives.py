@@ -39,8 +39,8 @@ def test_two_orders_of_both_modes_are_central_differences(s: Sample,
 def test_a_wrong_rule_is_seen(rng: np.random.Generator) -> None:
     """Both modes agree on half of the derivative of x²."""
     half = Op("half", lambda x: x, lambda x: x * x,
-              vjp=lambda node, ct, chain: (ct * node.inputs[0],),
-              jvp=lambda node, ts, chain: ts[0] * node.inputs[0])
+              vjp=lambda node, ct, ad: (ct * node.inputs[0],),
+              jvp=lambda node, ts, ad: ts[0] * node.inputs[0])
     g = Graph()
     g.output("y", half(g.input("x", (3,), f64)))
     along = Along(g, {"x": rng.standard_normal(3)}, rng)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from math import prod
 
 from rlx_py.ir.base.types import i64
+from rlx_py.ir.graph.transforms import Batcher
 from rlx_py.ir.nodes.node import OPS, Node, make
 from rlx_py.ir.ops.making.batching import (
     Flags,
@@ -33,7 +34,7 @@ def _lines(idx: Node, like: Node, axis: int) -> Node:
     return make(OPS["broadcast"], (flat,), {"shape": shape, "axes": (0, axis)})
 
 
-def batch_gather(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def batch_gather(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     """One table and many positions stay one gather."""
     (x, idx), axis = inputs, node.attrs["axis"]
     if not batched[0]:
@@ -45,20 +46,20 @@ def batch_gather(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
     return reshape(found, (x.shape[0], *node.shape))
 
 
-def batch_scatter_add(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def batch_scatter_add(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     """Terms of each line add up in the order of their positions, as without the batch."""
     if not batched[1]:
-        return _shared(node, inputs, batched)
+        return _shared(node, inputs, batched, batcher)
     (x, idx, u), axis = together(inputs, batched), node.attrs["axis"] + 1
     lines = _lines(idx, x, axis)
     return make(OPS["scatter_add_along"], (x, lines, reshape(u, lines.shape)),
                 {**node.attrs, "axis": axis})
 
 
-def batch_scatter(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def batch_scatter(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     """Row i of batch element b is row b·n + i of all."""
     if not batched[1]:
-        return _shared(node, inputs, batched)
+        return _shared(node, inputs, batched, batcher)
     (x, idx, u), axis = together(inputs, batched), node.attrs["axis"] + 1
     if not x.size or not u.size:
         return x
@@ -72,7 +73,7 @@ def batch_scatter(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
     return moved(reshape(found, front.shape), 1, axis)
 
 
-def _shared(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def _shared(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     """The same positions for all."""
     (x, idx, u), size = inputs, size_of(inputs, batched)
     x, u = (v if is_batched else repeated(v, size) for v, is_batched in
@@ -92,7 +93,8 @@ def _among_all(idx: Node, size: int, mode: str) -> tuple[Node, str]:
     return make(OPS["select"], (inside, flat, filled(-1, wide)), {}), mode
 
 
-def batch_counting_sort(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def batch_counting_sort(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher
+                        ) -> Node:
     """Key e of batch element b is key b·n + e of all; rows count from each element's first."""
     (keys,), size = inputs, node.attrs["size"]
     batch, count = keys.shape

@@ -1,16 +1,17 @@
 """Batching rules: what an op does to values that carry one more axis.
 
-A rule batch(node, inputs, batched) gives the node of the same op on `inputs`, of which those marked
-in `batched` have the batch axis first and the others none. At least one has it, and so has every
-result. Ops are looked up by name, since most files of ops import this one.
+A rule batch(node, inputs, batched, batcher) gives the node of the same op on `inputs`, of which
+those marked in `batched` have the batch axis first and the others none. At least one has it, and so
+has every result. Ops are looked up by name, since most files of ops import this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from rlx_py.ir.base.types import TupleType, i64
-from rlx_py.ir.nodes.node import OPS, BatchRule, Node, make, pack, project
+from rlx_py.ir.base.types import i64
+from rlx_py.ir.graph.transforms import Batcher, Value
+from rlx_py.ir.nodes.node import OPS, Node, make
 from rlx_py.ir.ops.making.constant import constant
 
 Flags = Sequence[bool]
@@ -47,6 +48,11 @@ def size_of(inputs: Sequence[Node], batched: Flags) -> int:
     return next(x.shape[0] for x, is_batched in zip(inputs, batched, strict=True) if is_batched)
 
 
+def spread_out(value: Value, size: int) -> Node:
+    """A value with the batch axis."""
+    return value.node if value.batched else repeated(value.node, size)
+
+
 def together(inputs: Sequence[Node], batched: Flags) -> list[Node]:
     """All inputs with the batch axis."""
     size = size_of(inputs, batched)
@@ -54,62 +60,31 @@ def together(inputs: Sequence[Node], batched: Flags) -> list[Node]:
             for x, is_batched in zip(inputs, batched, strict=True)]
 
 
-def unchanged(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def unchanged(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     """Of ops that treat leading axes alike: element-wise ones, and those of trailing axes."""
     return make(node.op, together(inputs, batched), node.attrs)
 
 
-def along_axis(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def along_axis(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     """Of ops along one axis, `axis`, of inputs with equal axes."""
     attrs = {**node.attrs, "axis": node.attrs["axis"] + 1}
     return make(node.op, together(inputs, batched), attrs)
 
 
-def over_axes(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def over_axes(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     """Of ops over several axes, `axes`, of inputs with equal axes."""
     return make(node.op, together(inputs, batched), {**node.attrs, "axes": up(node.attrs["axes"])})
 
 
-def batch_solve(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def batch_solve(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     """Right-hand sides of one matrix become its columns, so that it is factorised once."""
     a, b = inputs
     if batched[0]:
-        return unchanged(node, inputs, batched)
+        return unchanged(node, inputs, batched, batcher)
     beside = moved(b, 0, b.rank - 2)  # […, n, B, k]
     wide = (*beside.shape[:-2], beside.shape[-2] * beside.shape[-1])
     found = make(node.op, (a, reshape(beside, wide)), node.attrs)
     return moved(reshape(found, beside.shape), b.rank - 2, 0)
-
-
-def by_element(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
-    """Of composites whose derivative is given, not that of what they are made of: kept whole."""
-    return make(OPS["batched"], inputs, {
-        "op": node.op.name, "attrs": tuple(sorted(node.attrs.items())), "batched": tuple(batched)})
-
-
-def merge_rows(rows: Callable[[Node], Flags]) -> BatchRule:
-    """Of composites on rows that do not meet, the first axis of all results and of the inputs that
-    rows(node) marks: the batch axis becomes more rows. By element where others have it.
-    """
-
-    def rule(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
-        own = rows(node)
-        if any(b and not r for b, r in zip(batched, own, strict=True)):
-            return by_element(node, inputs, batched)
-        size = size_of(inputs, batched)
-        merged = [_more_rows(x if b else repeated(x, size)) if r else x
-                  for x, b, r in zip(inputs, batched, own, strict=True)]
-        made = make(node.op, merged, node.attrs)
-        if not isinstance(node.type, TupleType):
-            return reshape(made, (size, *node.shape))
-        return pack(reshape(project(made, k), (size, *t.shape))
-                    for k, t in enumerate(node.type.elements))
-
-    return rule
-
-
-def _more_rows(x: Node) -> Node:
-    return reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
 
 
 def filled(value: int, like: Node) -> Node:

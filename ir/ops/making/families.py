@@ -11,13 +11,13 @@ import numpy as np
 
 from rlx_py.ir.base.errors import DTypeError, ShapeError
 from rlx_py.ir.base.types import DType, Precision, TensorType, Type
+from rlx_py.ir.graph.transforms import AD
 from rlx_py.ir.loops.index import Index
 from rlx_py.ir.loops.kernel import Apply, Expr
 from rlx_py.ir.nodes.node import (
     OPS,
     Ask,
     BatchRule,
-    Chain,
     JVPRule,
     Node,
     Op,
@@ -106,15 +106,15 @@ def elementwise(
 def _rules(partials: Sequence[Partial]) -> tuple[VJPRule, JVPRule]:
     """Both modes of what is differentiated element by element."""
 
-    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    def vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
         return [
-            _times(ct, partial(node, *node.inputs), chain) if x.dtype.is_float else None
+            _times(ct, partial(node, *node.inputs), ad) if x.dtype.is_float else None
             for x, partial in zip(node.inputs, partials, strict=True)
         ]
 
-    def jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    def jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
         terms = [
-            _times(t, partial(node, *node.inputs), chain)
+            _times(t, partial(node, *node.inputs), ad)
             for t, partial in zip(tangents, partials, strict=True)
             if t is not None
         ]
@@ -131,11 +131,11 @@ def scalar_element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr,
     return Apply(node.op.name, tuple(values), node.dtype, tuple(sorted(node.attrs.items())))
 
 
-def _times(ct: Node, partial: Node | int | None, chain: Chain) -> Node | None:
+def _times(ct: Node, partial: Node | int | None, ad: AD) -> Node | None:
     if partial is None:
         return None
     if isinstance(partial, Node):
-        return chain(ct, partial)
+        return ad.times(ct, partial)
     return ct if partial == 1 else make(OPS["neg"], (ct,), {})
 
 
@@ -160,10 +160,10 @@ def linear(
 ) -> Op:
     """An op linear in its only input: transpose(node, ct) is its adjoint applied to ct."""
 
-    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    def vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
         return (transpose(node, ct),)
 
-    def jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    def jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
         (t,) = tangents
         return None if t is None else make(node.op, (t,), node.attrs)
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from itertools import combinations, permutations
 
 from rlx_py.ir.base.types import TensorType, Type, i64
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.batching import unchanged
 from rlx_py.ir.ops.making.constant import IOTA
 from rlx_py.ir.ops.making.families import composite
@@ -111,12 +112,12 @@ def _gradient(a: Node) -> Node:
     return COFACTORS(a, found[0], found[1], found[2], order=0)
 
 
-def _det_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _det_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     (a,) = node.inputs
-    return (chain(broadcast_to(expand_dims(ct, (-2, -1)), a.shape), _gradient(a)),)
+    return (ad.times(broadcast_to(expand_dims(ct, (-2, -1)), a.shape), _gradient(a)),)
 
 
-def _det_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _det_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (t,) = tangents
     return None if t is None else total(_gradient(node.inputs[0]) * t, (-2, -1))
 

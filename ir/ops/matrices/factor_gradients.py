@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.nodes.node import OPS, Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import OPS, Node
 from rlx_py.ir.ops.numpy.choice import where
 from rlx_py.ir.ops.numpy.creation import eye, tril, triu
 from rlx_py.ir.ops.numpy.folding import max as largest
@@ -104,7 +105,7 @@ def _right_divided_transposed(x: Node, r: Node) -> Node:
 # ---- Cholesky --------------------------------------------------------------------------------
 
 
-def cholesky_vjp(node: Node, ct: Node, chain: Chain) -> Results:
+def cholesky_vjp(node: Node, ct: Node, ad: AD) -> Results:
     """S = L⁻ᵀ Φ(Lᵀ L̄) L⁻¹."""
     inner = _halved(matmul(turned(node), tril(ct)))
     left = _triangular(node, inner, transpose=True)
@@ -112,7 +113,7 @@ def cholesky_vjp(node: Node, ct: Node, chain: Chain) -> Results:
     return (folded(s),)
 
 
-def cholesky_jvp(node: Node, tangents: Results, chain: Chain) -> Node | None:
+def cholesky_jvp(node: Node, tangents: Results, ad: AD) -> Node | None:
     """dL = L Φ(L⁻¹ dA L⁻ᵀ)."""
     (t,) = tangents
     if t is None:
@@ -129,7 +130,7 @@ def _part(x: Node, lower: bool, unit: bool) -> Node:
     return tril(x, -int(unit)) if lower else triu(x, int(unit))
 
 
-def triangular_vjp(node: Node, ct: Node, chain: Chain) -> Results:
+def triangular_vjp(node: Node, ct: Node, ad: AD) -> Results:
     """B̄ = A⁻ᵀ X̄, Ā = −B̄ Xᵀ (of A as it stands in the product)."""
     a, attrs = node.inputs[0], node.attrs
     db = OPS["triangular_solve"](a, ct, **{**attrs, "transpose": not attrs["transpose"]})
@@ -137,7 +138,7 @@ def triangular_vjp(node: Node, ct: Node, chain: Chain) -> Results:
     return (_part(-matmul(left, turned(right)), attrs["lower"], attrs["unit"]), db)
 
 
-def triangular_jvp(node: Node, tangents: Results, chain: Chain) -> Node | None:
+def triangular_jvp(node: Node, tangents: Results, ad: AD) -> Node | None:
     """dX = A⁻¹(dB − dA X)."""
     (ta, tb), attrs = tangents, node.attrs
     moved = None
@@ -148,13 +149,13 @@ def triangular_jvp(node: Node, tangents: Results, chain: Chain) -> Node | None:
     return None if right is None else OPS["triangular_solve"](node.inputs[0], right, **attrs)
 
 
-def solve_vjp(node: Node, ct: Node, chain: Chain) -> Results:
+def solve_vjp(node: Node, ct: Node, ad: AD) -> Results:
     """B̄ = A⁻ᵀ X̄, Ā = −B̄ Xᵀ."""
     db = _solve(turned(node.inputs[0]), ct)
     return (-matmul(db, turned(node)), db)
 
 
-def solve_jvp(node: Node, tangents: Results, chain: Chain) -> Node | None:
+def solve_jvp(node: Node, tangents: Results, ad: AD) -> Node | None:
     """dX = A⁻¹(dB − dA X)."""
     ta, tb = tangents
     right = _plus((tb, None if ta is None else -matmul(ta, node)))
@@ -164,16 +165,16 @@ def solve_jvp(node: Node, tangents: Results, chain: Chain) -> Node | None:
 # ---- determinant -----------------------------------------------------------------------------
 
 
-def slogdet_vjp(node: Node, ct: Any, chain: Chain) -> Results:
+def slogdet_vjp(node: Node, ct: Any, ad: AD) -> Results:
     """Ā = ℓ̄ A⁻ᵀ; the sign is constant."""
     (a,), (_, size) = node.inputs, ct
     if size is None:
         return (None,)
     inverse = _solve(turned(a), _unit(a))
-    return (chain(broadcast_to(expand_dims(size, (-2, -1)), a.shape), inverse),)
+    return (ad.times(broadcast_to(expand_dims(size, (-2, -1)), a.shape), inverse),)
 
 
-def slogdet_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
+def slogdet_jvp(node: Node, tangents: Results, ad: AD) -> Any:
     """dℓ = tr(A⁻¹ dA)."""
     (t,) = tangents
     return None if t is None else (None, total(diagonal_of(_solve(node.inputs[0], t)), -1))
@@ -182,7 +183,7 @@ def slogdet_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
 # ---- QR --------------------------------------------------------------------------------------
 
 
-def qr_vjp(node: Node, ct: Any, chain: Chain) -> Results:
+def qr_vjp(node: Node, ct: Any, ad: AD) -> Results:
     """Ā = (Q̄ + Q copyltu(R R̄ᵀ − Q̄ᵀ Q)) R⁻ᵀ; copyltu mirrors the lower triangle."""
     q, r = node[0], node[1]
     cq, cr = ct
@@ -194,7 +195,7 @@ def qr_vjp(node: Node, ct: Any, chain: Chain) -> Results:
     return (_right_divided_transposed(whole, r),)
 
 
-def qr_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
+def qr_jvp(node: Node, tangents: Results, ad: AD) -> Any:
     """With C = Qᵀ dA R⁻¹ and Ω its strict lower triangle less the transpose of that:
     dR = (C − Ω) R, dQ = dA R⁻¹ − Q (C − Ω)."""
     (t,) = tangents
@@ -224,7 +225,7 @@ def _apart(x: Node, values: Node) -> Node:
     return where(ABS(x) <= noise, 0.0, x)
 
 
-def _over_gaps(x: Node, values: Node, chain: Chain, squared: bool = False) -> Node:
+def _over_gaps(x: Node, values: Node, ad: AD, squared: bool = False) -> Node:
     """x[i, j]/(λⱼ − λᵢ), 0 on the diagonal; for λ = σ² given as σ.
 
     Of cotangents each [i, j] by itself: two that cancel at an infinite partial are not none.
@@ -234,32 +235,32 @@ def _over_gaps(x: Node, values: Node, chain: Chain, squared: bool = False) -> No
     gap = _apart(left - right, values)
     if squared:
         gap = gap * (left + right)
-    return chain(where(unit, 0.0, x), 1 / where(unit, 1.0, gap))
+    return ad.times(where(unit, 0.0, x), 1 / where(unit, 1.0, gap))
 
 
-def eigh_vjp(node: Node, ct: Any, chain: Chain) -> Results:
+def eigh_vjp(node: Node, ct: Any, ad: AD) -> Results:
     """S = V (diag(λ̄) + F ∘ Vᵀ V̄) Vᵀ, F = 1/(λⱼ − λᵢ)."""
     values, v = node[0], node[1]
     cw, cv = ct
     inner = _plus((None if cw is None else diagonal_matrix(cw),
-                   None if cv is None else _over_gaps(matmul(turned(v), cv), values, chain)))
+                   None if cv is None else _over_gaps(matmul(turned(v), cv), values, ad)))
     assert inner is not None
     return (folded(matmul(matmul(v, inner), turned(v))),)
 
 
-def eigh_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
+def eigh_jvp(node: Node, tangents: Results, ad: AD) -> Any:
     """C = Vᵀ dA V: dλ = diag C, dV = V (F ∘ C)."""
     (t,) = tangents
     if t is None:
         return None
     values, v = node[0], node[1]
     c = matmul(matmul(turned(v), mirrored(t)), v)
-    return (diagonal_of(c), matmul(v, _over_gaps(c, values, chain)))
+    return (diagonal_of(c), matmul(v, _over_gaps(c, values, ad)))
 
 
-def _over_columns(x: Node, s: Node, chain: Chain) -> Node:
+def _over_columns(x: Node, s: Node, ad: AD) -> Node:
     """x diag(1/σ)."""
-    return chain(x, broadcast_to(1 / _apart(expand_dims(s, -2), s), x.shape))
+    return ad.times(x, broadcast_to(1 / _apart(expand_dims(s, -2), s), x.shape))
 
 
 def outside(x: Node, u: Node) -> Node:
@@ -267,7 +268,7 @@ def outside(x: Node, u: Node) -> Node:
     return x - matmul(u, matmul(turned(u), x))
 
 
-def svd_vjp(node: Node, ct: Any, chain: Chain) -> Results:
+def svd_vjp(node: Node, ct: Any, ad: AD) -> Results:
     """Ā = U [(F∘(G − Gᵀ)) Σ + Σ (F∘(H − Hᵀ)) + diag σ̄] Vᵀ + (I − UUᵀ) Ū Σ⁻¹ Vᵀ
     + U Σ⁻¹ V̄ᵀ (I − VVᵀ) with G = Uᵀ Ū, H = Vᵀ V̄ and F = 1/(σⱼ² − σᵢ²)."""
     u, s, vt = node[0], node[1], node[2]
@@ -276,23 +277,23 @@ def svd_vjp(node: Node, ct: Any, chain: Chain) -> Results:
     outer: list[Node | None] = []
     if cu is not None:
         g = matmul(turned(u), cu)
-        g = _over_gaps(g, s, chain, squared=True)
+        g = _over_gaps(g, s, ad, squared=True)
         inner.append(columns_times(g + turned(g), s))
         if u.shape[-2] > u.shape[-1]:
-            outer.append(matmul(_over_columns(outside(cu, u), s, chain), vt))
+            outer.append(matmul(_over_columns(outside(cu, u), s, ad), vt))
     if cvt is not None:
         h = matmul(vt, turned(cvt))
-        h = _over_gaps(h, s, chain, squared=True)
+        h = _over_gaps(h, s, ad, squared=True)
         inner.append(rows_times(h + turned(h), s))
         if vt.shape[-1] > vt.shape[-2]:
-            rest = _over_columns(outside(turned(cvt), turned(vt)), s, chain)
+            rest = _over_columns(outside(turned(cvt), turned(vt)), s, ad)
             outer.append(matmul(u, turned(rest)))
     whole = _plus(inner)
     assert whole is not None
     return (_plus((matmul(matmul(u, whole), vt), *outer)),)
 
 
-def svd_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
+def svd_jvp(node: Node, tangents: Results, ad: AD) -> Any:
     """P = Uᵀ dA V: dσ = diag P, dU = U (F∘(PΣ + ΣPᵀ)) + (I − UUᵀ) dA V Σ⁻¹,
     dV = V (F∘(ΣP + PᵀΣ)) + (I − VVᵀ) dAᵀ U Σ⁻¹."""
     (t,) = tangents
@@ -303,10 +304,10 @@ def svd_jvp(node: Node, tangents: Results, chain: Chain) -> Any:
     tv, tu = matmul(t, v), matmul(turned(t), u)
     p = matmul(turned(u), tv)
     left, right = columns_times(p, s), rows_times(p, s)
-    du = matmul(u, _over_gaps(left + turned(left), s, chain, squared=True))
-    dv = matmul(v, _over_gaps(right + turned(right), s, chain, squared=True))
+    du = matmul(u, _over_gaps(left + turned(left), s, ad, squared=True))
+    dv = matmul(v, _over_gaps(right + turned(right), s, ad, squared=True))
     if u.shape[-2] > u.shape[-1]:
-        du = du + _over_columns(outside(tv, u), s, chain)
+        du = du + _over_columns(outside(tv, u), s, ad)
     if v.shape[-2] > v.shape[-1]:
-        dv = dv + _over_columns(outside(tu, v), s, chain)
+        dv = dv + _over_columns(outside(tu, v), s, ad)
     return (du, diagonal_of(p), turned(dv))

@@ -86,14 +86,23 @@ def along(body: str, positions: tuple[int, ...]) -> Body:
     return scalar_body([*leaves, *tangents], value)
 
 
+class _Slopes:
+    """What rules are handed here, which take products alone; the first factor, 1, is left out."""
+
+    def __init__(self, one: Node) -> None:
+        self.one = one
+
+    def times(self, ct: Node, slope: Node) -> Node:
+        """ct · slope."""
+        return slope if ct is self.one else GUARDED_MUL(ct, slope)
+
+
 def _gradients(leaves: Sequence[Node], y: Node) -> list[Node]:
     """∂y by each leaf, zero where nothing flows."""
     one = fill(y, 1)
     cotangents: dict[Node, Node] = {y: one}
 
-    def chain(ct: Node, slope: Node) -> Node:
-        return slope if ct is one else GUARDED_MUL(ct, slope)
-
+    ad = _Slopes(one)
     pending = toposort([y])
     while pending:
         node = pending.pop()
@@ -107,7 +116,7 @@ def _gradients(leaves: Sequence[Node], y: Node) -> list[Node]:
             pending += [n for n in toposort([inner]) if n not in known]
             cotangents[inner] = ct if inner not in cotangents else ADD(cotangents[inner], ct)
             continue
-        for x, part in zip(node.inputs, node.op.vjp(node, ct, chain), strict=True):
+        for x, part in zip(node.inputs, node.op.vjp(node, ct, ad), strict=True):
             if part is not None:
                 cotangents[x] = part if x not in cotangents else ADD(cotangents[x], part)
     return [cotangents[n] if n in cotangents else fill(n, 0) for n in leaves]

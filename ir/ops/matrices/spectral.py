@@ -16,7 +16,8 @@ from itertools import combinations, pairwise, permutations, zip_longest
 
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.base.types import TensorType, Type
-from rlx_py.ir.nodes.node import Chain, Node, Op, leaf
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op, leaf
 from rlx_py.ir.ops.making.batching import unchanged
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.matrices.divided import DividedDifferences, Point
@@ -70,7 +71,7 @@ def field(name: str, factors: int, infer: Callable[..., Type], decompose: Callab
     weights(factors, ct) is the diagonal of ct in the basis of the factors: what f(λᵢ) gets.
     """
 
-    def vjp(node: Node, ct: Node, chain: Chain) -> Results:
+    def vjp(node: Node, ct: Node, ad: AD) -> Results:
         parts, attrs = _Parts(factors, node.attrs["order"], node.inputs), node.attrs
         head, ts = (parts.a, *parts.factors), parts.directions
         more = {**attrs, "order": attrs["order"] + 1}
@@ -107,7 +108,7 @@ def field(name: str, factors: int, infer: Callable[..., Type], decompose: Callab
                    order=node.attrs["order"])
         return moveaxis(total(found * ct, (-2, -1)), 0, -1)
 
-    def jvp(node: Node, tangents: Results, chain: Chain) -> Node | None:
+    def jvp(node: Node, tangents: Results, ad: AD) -> Node | None:
         parts, attrs = _Parts(factors, node.attrs["order"], node.inputs), node.attrs
         head, ts, order = (parts.a, *parts.factors), parts.directions, attrs["order"]
         terms: list[Node] = []

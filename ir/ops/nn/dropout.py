@@ -7,7 +7,8 @@ from typing import Any
 
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.base.types import TensorType, Type, require_float, u32
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.beside import Key
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
@@ -44,12 +45,12 @@ def _decompose(x: Node, key: Node, *, p: float, shared: tuple[int, ...]) -> Node
     return SELECT(kept, MUL(x, fill(x, 1 / (1 - p))), zero)
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     """Linear and symmetric: the same mask, made again from the key or shared with the forward."""
     return (DROPOUT(ct, node.inputs[1], **node.attrs), None)
 
 
-def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     t, _ = tangents
     return None if t is None else DROPOUT(t, node.inputs[1], **node.attrs)
 

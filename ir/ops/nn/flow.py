@@ -8,7 +8,8 @@ from typing import Any
 
 from rlx_py.ir.base.errors import ShapeError
 from rlx_py.ir.base.types import TensorType, TupleType, Type, require_float
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.arguments import require_floats, require_shape
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
@@ -71,7 +72,7 @@ FLOW_LINEAR_STATE_BACKWARD = composite(
     "flow_linear_state_backward", _infer_state_backward, _state_backward)
 
 
-def _state_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _state_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return list(FLOW_LINEAR_STATE_BACKWARD(ct, *node.inputs))
 
 
@@ -139,7 +140,7 @@ FLOW_MASKED_MSE_BACKWARD = composite(
     "flow_masked_mse_backward", _infer_mse_backward, _mse_backward)
 
 
-def _mse_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _mse_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return FLOW_MASKED_MSE_BACKWARD(ct, *node.inputs), None, None
 
 

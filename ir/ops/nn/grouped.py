@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from rlx_py.ir.base.errors import DTypeError, ShapeError
 from rlx_py.ir.base.types import TensorType, Type, i64, require_rank
-from rlx_py.ir.nodes.node import Chain, Node, Op
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op
 from rlx_py.ir.ops.making.arguments import require_floats, require_shape
 from rlx_py.ir.ops.making.constant import iota
 from rlx_py.ir.ops.making.families import add_all, composite
@@ -152,18 +153,18 @@ def _flipped(weight: Node) -> Node:
     return permuted(weight, (0, 2, 1))
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     x, weight, offsets = node.inputs
     return (GROUPED_GEMM_M(ct, _flipped(weight), offsets),
             GROUPED_GEMM_M_BACKWARD_WEIGHT(ct, x, offsets, groups=weight.shape[0]), None)
 
 
-def _backward_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _backward_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     dy, x, offsets = node.inputs
     return GROUPED_GEMM_M(x, ct, offsets), GROUPED_GEMM_M(dy, _flipped(ct), offsets), None
 
 
-def _bilinear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _bilinear_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (a, b, offsets), (ta, tb, _) = node.inputs, tangents
     return add_all([None if ta is None else node.op(ta, b, offsets, **node.attrs),
                     None if tb is None else node.op(a, tb, offsets, **node.attrs)])

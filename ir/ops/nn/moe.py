@@ -16,8 +16,9 @@ from rlx_py.ir.base.dim import surely_less
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.base.types import DType, TensorType, TupleType, Type, i32, i64, require_float
 from rlx_py.ir.graph.stored import Emitter, LoopRule
+from rlx_py.ir.graph.transforms import AD
 from rlx_py.ir.loops.kernel import Apply
-from rlx_py.ir.nodes.node import Chain, Node, Op, register
+from rlx_py.ir.nodes.node import Node, Op, register
 from rlx_py.ir.ops.making.arguments import integer, require_floats, require_shape
 from rlx_py.ir.ops.making.batch_index import batch_counting_sort
 from rlx_py.ir.ops.making.constant import constant, iota
@@ -84,7 +85,7 @@ MOE_ROUTE_WEIGHTS_BACKWARD = composite(
     "moe_route_weights_backward", _infer_route_backward, _route_backward)
 
 
-def _route_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _route_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return MOE_ROUTE_WEIGHTS_BACKWARD(ct, *node.inputs), None
 
 
@@ -232,16 +233,16 @@ def _gather_backward(dy: Node, packed_slot: Node, inverse: Node, *, tokens: int)
     return REDUCE_SUM(_by_token(dy, inverse, tokens, choices), axes=(1,))
 
 
-def _gather_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _gather_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     x, *plan = node.inputs
     return MOE_GATHER_BACKWARD(ct, *plan, tokens=x.shape[0]), None, None
 
 
-def _gather_backward_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _gather_backward_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return MOE_GATHER(ct, *node.inputs[1:]), None, None
 
 
-def _first_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _first_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     return None if tangents[0] is None else node.op(tangents[0], *node.inputs[1:], **node.attrs)
 
 
@@ -294,7 +295,7 @@ MOE_COMBINE_BACKWARD = composite(
     "moe_combine_backward", _infer_combine_backward, _combine_backward)
 
 
-def _combine_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _combine_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return [*MOE_COMBINE_BACKWARD(ct, *node.inputs), None, None]
 
 

@@ -19,9 +19,10 @@ from typing import Any
 
 from rlx_py.ir.base.errors import ArgumentError, DTypeError
 from rlx_py.ir.base.types import TensorType, TupleType, Type, normalize_axis, require_float
-from rlx_py.ir.nodes.node import Chain, Node, Op, register
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op, register
+from rlx_py.ir.ops.control.batched import by_element
 from rlx_py.ir.ops.making.arguments import integer, real, require_floats, require_shape
-from rlx_py.ir.ops.making.batching import by_element
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
 from rlx_py.ir.ops.operands.operand import as_node, convert
@@ -142,11 +143,11 @@ def _quantised_backward(dy: Node, x: Node, scale: Node, *, bits: int, axis: int 
 FAKE_QUANTIZE_BACKWARD = composite("fake_quantize_backward", _infer_backward, _quantised_backward)
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return FAKE_QUANTIZE_BACKWARD(ct, *node.inputs, **node.attrs), None
 
 
-def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     """Each element's slope is its own, so the rule serves both modes."""
     t = tangents[0]
     return None if t is None else FAKE_QUANTIZE_BACKWARD(t, *node.inputs, **node.attrs)
@@ -205,11 +206,11 @@ FAKE_QUANTIZE_LSQ_BACKWARD = composite(
     "fake_quantize_lsq_backward", _infer_lsq_backward, _lsq_backward)
 
 
-def _lsq_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _lsq_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return list(FAKE_QUANTIZE_LSQ_BACKWARD(ct, *node.inputs, **node.attrs))
 
 
-def _lsq_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _lsq_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     """The transpose of the backward, its scale of the step's gradient included."""
     (x, step), (tx, ts) = node.inputs, tangents
     bits, axis = node.attrs["bits"], node.attrs["axis"]

@@ -14,7 +14,8 @@ from typing import Any, TypedDict, Unpack
 from rlx_py.ir.base.dim import surely_less
 from rlx_py.ir.base.errors import ArgumentError, ShapeError
 from rlx_py.ir.base.types import DType, TensorType, Type, i32, i64, require_float
-from rlx_py.ir.nodes.node import Chain, Node, Op
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op
 from rlx_py.ir.ops.making.arguments import real, require_shape
 from rlx_py.ir.ops.making.constant import iota
 from rlx_py.ir.ops.making.families import composite
@@ -165,16 +166,16 @@ def _resample_backward(dy: Node, *, shape: Sizes, size: Sizes, step: tuple[Ratio
     return dy
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     (x,), size = node.inputs, node.attrs["size"]
     return (RESAMPLE_BACKWARD(ct, shape=x.shape[x.rank - len(size):], **node.attrs),)
 
 
-def _backward_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _backward_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return (RESAMPLE(ct, **{k: v for k, v in node.attrs.items() if k != "shape"}),)
 
 
-def _linear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _linear_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (t,) = tangents
     return None if t is None else node.op(t, **node.attrs)
 

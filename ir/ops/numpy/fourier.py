@@ -26,7 +26,8 @@ from rlx_py.ir.base.types import (
     normalize_axis,
     require_float,
 )
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.arguments import integers
 from rlx_py.ir.ops.making.constant import constant, iota
 from rlx_py.ir.ops.making.families import composite
@@ -146,13 +147,13 @@ def _decompose(re: Node, im: Node, *, inverse: bool) -> Pair:
     return first, second
 
 
-def _vjp(node: Node, ct: Any, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Any, ad: AD) -> Sequence[Node | None]:
     """The adjoint of a Fourier transform is the unscaled inverse one."""
     found = FFT(*_both(ct, node.inputs), inverse=not node.attrs["inverse"])
     return (found[0], found[1])
 
 
-def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:
+def _jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Any:
     if all(t is None for t in tangents):
         return None
     found = FFT(*_both(tangents, node.inputs), **node.attrs)

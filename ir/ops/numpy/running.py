@@ -11,10 +11,11 @@ import numpy as np
 from rlx_py.ir.base.errors import DTypeError
 from rlx_py.ir.base.types import TensorType, Type, bool_, f32, i64, normalize_axis, require_float
 from rlx_py.ir.graph.stored import Emitter, LoopRule
+from rlx_py.ir.graph.transforms import AD
 from rlx_py.ir.loops.index import Index
 from rlx_py.ir.loops.kernel import Apply, Expr, IndexValue
 from rlx_py.ir.loops.pairs import CHAIN, running
-from rlx_py.ir.nodes.node import Chain, Node, Op, register
+from rlx_py.ir.nodes.node import Node, Op, register
 from rlx_py.ir.ops.making.batching import along_axis
 from rlx_py.ir.ops.making.families import Array, quiet
 from rlx_py.ir.ops.making.guards import apply, converted, number, read, scalar, settle
@@ -142,21 +143,21 @@ def _decay(later: Node, earlier: Node) -> Node:
     return EXP(SUB(earlier, safe))
 
 
-def _logsumexp_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _logsumexp_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     """r_t = ct_t + exp(y_t − y_{t+1}) r_{t+1}; dx_t = r_t exp(x_t − y_t)."""
     (x,), axis, reverse = node.inputs, node.attrs["axis"], node.attrs["reverse"]
     following = shifted(node, axis, inf, not reverse)
     r = LINEAR_RECURRENCE(_decay(following, node), ct, axis=axis, reverse=not reverse)
-    return (chain(r, _decay(node, x)),)
+    return (ad.times(r, _decay(node, x)),)
 
 
-def _logsumexp_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _logsumexp_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     """dy_t = exp(y_{t−1} − y_t) dy_{t−1} + exp(x_t − y_t) dx_t."""
     (x,), (t,) = node.inputs, tangents
     if t is None:
         return None
     before = shifted(node, node.attrs["axis"], -inf, node.attrs["reverse"])
-    return LINEAR_RECURRENCE(_decay(node, before), chain(t, _decay(node, x)), **node.attrs)
+    return LINEAR_RECURRENCE(_decay(node, before), ad.times(t, _decay(node, x)), **node.attrs)
 
 
 CUMLOGSUMEXP = register(Op("cumlogsumexp", _infer_logsumexp, quiet(_eval_logsumexp),

@@ -9,7 +9,8 @@ import numpy as np
 
 from rlx_py.ir.base.errors import DTypeError
 from rlx_py.ir.base.types import TensorType, Type, i64, normalize_axis
-from rlx_py.ir.nodes.node import Chain, Node, Op, register
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op, register
 from rlx_py.ir.ops.making.batch_index import batch_scatter
 from rlx_py.ir.ops.making.constant import iota
 from rlx_py.ir.ops.making.families import Array, add_all
@@ -52,7 +53,7 @@ def _last_writer(node: Node) -> tuple[Node, Node]:
     return writer, EQ(GATHER(writer, idx, axis=0, mode=node.attrs["mode"]), order)
 
 
-def _set_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _set_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     (x, idx, u), axis = node.inputs, node.attrs["axis"]
     writer, stays = _last_writer(node)
     written = spread(GE(writer, fill(writer, 0)), x.shape, (axis,))
@@ -62,7 +63,7 @@ def _set_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
             SELECT(kept, read, filled(0, read.tensor)))
 
 
-def _set_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _set_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (x, idx, u), (tx, _, tu) = node.inputs, tangents
     if tx is None and tu is None:
         return None
@@ -97,12 +98,12 @@ def _or_one(count: Node) -> Node:
     return SELECT(EQ(count, fill(count, 0)), fill(count, 1), count)
 
 
-def _extreme_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _extreme_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     mine, theirs = _shares(node)
     return (MUL(ct, mine), None, MUL(GATHER(ct, node.inputs[1], **node.attrs), theirs))
 
 
-def _extreme_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _extreme_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (x, idx, _), (tx, _, tu) = node.inputs, tangents
     if tx is None and tu is None:
         return None

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from math import inf, prod
 
 from rlx_py.ir.base.types import TensorType, Type, f32, f64
-from rlx_py.ir.nodes.node import Chain, Node, Op, register
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op, register
 from rlx_py.ir.ops.making.batching import over_axes
 from rlx_py.ir.ops.making.families import add_all, composite
 from rlx_py.ir.ops.making.rows import beside_axes, reduced_axes
@@ -65,12 +66,12 @@ def _deviation(x: Node, *, axes: Sizes) -> Node:
     return SUB(d, widened(DIV(sum_d, fill(sum_d, _count(x, axes))), x, axes))
 
 
-def _deviation_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _deviation_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     """x − mean x is linear and symmetric."""
     return (DEVIATION(ct, **node.attrs),)
 
 
-def _deviation_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _deviation_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (t,) = tangents
     return None if t is None else DEVIATION(t, **node.attrs)
 
@@ -101,13 +102,13 @@ def over_rows(name: str, infer: Callable[..., Type], decompose: Callable[..., No
               partial: Callable[[Node], Node]) -> Op:
     """A composite over axes whose element's partial derivative is `partial(node)`."""
 
-    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    def vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
         (x,) = node.inputs
-        return (chain(widened(ct, x, node.attrs["axes"]), partial(node)),)
+        return (ad.times(widened(ct, x, node.attrs["axes"]), partial(node)),)
 
-    def jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    def jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
         (t,) = tangents
-        return None if t is None else total(chain(t, partial(node)), node.attrs["axes"])
+        return None if t is None else total(ad.times(t, partial(node)), node.attrs["axes"])
 
     return register(Op(name, infer, None, vjp, jvp, decompose=decompose, batch=over_axes,
                        rows=reduced_axes))

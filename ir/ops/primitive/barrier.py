@@ -7,9 +7,10 @@ from contextlib import ExitStack
 
 from rlx_py.ir.base.types import TensorType, Type
 from rlx_py.ir.graph.stored import Emitter, LoopRule
+from rlx_py.ir.graph.transforms import AD
 from rlx_py.ir.loops.index import Index
 from rlx_py.ir.loops.kernel import Expr
-from rlx_py.ir.nodes.node import Ask, Chain, Node, Op, register
+from rlx_py.ir.nodes.node import Ask, Node, Op, register
 from rlx_py.ir.ops.making.batching import unchanged
 
 
@@ -22,11 +23,11 @@ def _element(node: Node, index: tuple[Index, ...]) -> Generator[Ask, Expr, Expr]
     return value
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return (ct, *([None] * (len(node.inputs) - 1)))
 
 
-def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     return None if tangents[0] is None else BARRIER(tangents[0], *node.inputs[1:])
 
 
@@ -45,5 +46,5 @@ def _build(node: Node, e: Emitter) -> None:
 # in_memory(x) is x, stored: what reads it sees an array, however x is computed. So sums over it
 # have one order.
 IN_MEMORY = register(Op("in_memory", lambda x: x, eval=lambda x: x,
-                        vjp=lambda node, ct, chain: (ct,), jvp=lambda node, ts, chain: ts[0],
+                        vjp=lambda node, ct, ad: (ct,), jvp=lambda node, ts, ad: ts[0],
                         kernel=LoopRule(_build), batch=unchanged))

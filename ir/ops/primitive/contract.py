@@ -10,8 +10,9 @@ import numpy as np
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.base.types import TensorType, Type
 from rlx_py.ir.graph.stored import ContractDims, ContractRule
+from rlx_py.ir.graph.transforms import AD, Batcher
 from rlx_py.ir.loops import pairs
-from rlx_py.ir.nodes.node import Chain, Node, Op, register
+from rlx_py.ir.nodes.node import Node, Op, register
 from rlx_py.ir.ops.making.batching import Flags, moved
 from rlx_py.ir.ops.making.families import Array, add_all, quiet
 from rlx_py.ir.ops.making.rows import Rows
@@ -73,7 +74,7 @@ def _placed(node: Node, layout: Sizes) -> Node:
     return permuted(node, tuple(layout.index(i) for i in range(len(layout))))
 
 
-def _contract_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _contract_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     a, b = node.inputs
     d = _node_dims(node)
     lead = tuple(range(len(d.a_batch)))
@@ -89,13 +90,13 @@ def _contract_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
             _placed(db, (*d.b_batch, *b_tail, *d.b_free)))
 
 
-def _contract_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _contract_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (a, b), (ta, tb) = node.inputs, tangents
     return add_all([None if ta is None else CONTRACT(ta, b, **node.attrs),
                     None if tb is None else CONTRACT(a, tb, **node.attrs)])
 
 
-def _contract_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def _contract_batch(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     """A batch axis of both sides is one of the product's; that of one side is a free axis."""
     left, right = (1 if is_batched else 0 for is_batched in batched)
     batch, contract = (

@@ -11,11 +11,12 @@ import numpy as np
 from rlx_py.ir.base.errors import DTypeError, ShapeError
 from rlx_py.ir.base.types import TensorType, Type, f64
 from rlx_py.ir.graph.stored import Emitter, LoopRule
+from rlx_py.ir.graph.transforms import AD
 from rlx_py.ir.loops.index import Index, as_index
 from rlx_py.ir.loops.kernel import Apply, Const, Value
 from rlx_py.ir.loops.local import Local
 from rlx_py.ir.loops.pairs import CHAIN, running, runs, wide
-from rlx_py.ir.nodes.node import Chain, Node, Op, register
+from rlx_py.ir.nodes.node import Node, Op, register
 from rlx_py.ir.ops.making.arguments import check_axis
 from rlx_py.ir.ops.making.batching import along_axis
 from rlx_py.ir.ops.making.constant import constant
@@ -221,7 +222,7 @@ def _recurrence_loops(node: Node, emit: Emitter) -> None:
             emit.store(where, converted(emit, read(state), node.dtype))
 
 
-def _recurrence_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _recurrence_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     """r_t = ct_t + a_{t+1} r_{t+1}; db = r, da_t = r_t s_{t-1}."""
     (a, _), axis, reverse = node.inputs, node.attrs["axis"], node.attrs["reverse"]
     later = shifted(a, axis, 0, not reverse)
@@ -229,7 +230,7 @@ def _recurrence_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]
     return (MUL(db, shifted(node, axis, 0, reverse)), db)
 
 
-def _recurrence_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _recurrence_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     """ds_t = a_t ds_{t-1} + (da_t s_{t-1} + db_t)."""
     (a, _), (ta, tb) = node.inputs, tangents
     before = shifted(node, node.attrs["axis"], 0, node.attrs["reverse"])
@@ -252,7 +253,7 @@ def _before(node: Node) -> Node:
         x, axis=axis, exclusive=True, reverse=reverse)
 
 
-def _cumprod_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _cumprod_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     """dx_s = P_{s-1} r_s, r_s = ct_s + x_{s+1} r_{s+1}: exact at zeros, nothing is divided."""
     (x,), axis, reverse = node.inputs, node.attrs["axis"], node.attrs["reverse"]
     inclusive = shifted(ct, axis, 0, not reverse) if node.attrs["exclusive"] else ct
@@ -261,7 +262,7 @@ def _cumprod_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
     return (MUL(tail, _before(node)),)
 
 
-def _cumprod_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _cumprod_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     """dy_t = x_t dy_{t-1} + P_{t-1} dx_t."""
     (x,), (t,) = node.inputs, tangents
     if t is None:

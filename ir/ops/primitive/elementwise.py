@@ -15,9 +15,10 @@ from rlx_py.ir.base.dim import larger
 from rlx_py.ir.base.errors import DTypeError, ShapeError
 from rlx_py.ir.base.rounding import convert_array
 from rlx_py.ir.base.types import DType, TensorType, Type
+from rlx_py.ir.graph.transforms import AD
 from rlx_py.ir.loops.index import Index
 from rlx_py.ir.loops.kernel import Bitcast, Cast, Expr
-from rlx_py.ir.nodes.node import Ask, Chain, Node, Op, register
+from rlx_py.ir.nodes.node import Ask, Node, Op, register
 from rlx_py.ir.ops.making.batching import unchanged
 from rlx_py.ir.ops.making.constant import constant, scalar_of
 from rlx_py.ir.ops.making.families import (
@@ -59,12 +60,12 @@ def _infer_select(cond: TensorType, a: TensorType, b: TensorType) -> Type:
     return a
 
 
-def _select_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _select_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     cond, zero = node.inputs[0], fill(ct, 0)
     return None, SELECT(cond, ct, zero), SELECT(cond, zero, ct)
 
 
-def _select_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _select_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     _, a, b = tangents
     if a is None and b is None:
         return None
@@ -80,12 +81,12 @@ def _infer_cast(x: TensorType, *, dtype: DType) -> Type:
     return x.with_dtype(dtype)
 
 
-def _cast_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _cast_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     (x,) = node.inputs
     return (cast(ct, x.dtype) if node.dtype.is_float and x.dtype.is_float else None,)
 
 
-def _cast_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _cast_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (t,) = tangents
     return None if t is None or not node.dtype.is_float else cast(t, node.dtype)
 
@@ -142,25 +143,25 @@ def _either_is_zero(a: Node, b: Node) -> Node:
     return SELECT(EQ(b, fill(b, 0)), fill(b, 0), GUARDED_MUL(a, b))
 
 
-def _zero_mul_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _zero_mul_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     a, b = node.inputs
     return ZERO_MUL(b, ct), ZERO_MUL(a, ct)
 
 
-def _zero_mul_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _zero_mul_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (a, b), (ta, tb) = node.inputs, tangents
     return add_all([None if ta is None else ZERO_MUL(b, ta),
                     None if tb is None else ZERO_MUL(a, tb)])
 
 
-def _guarded_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _guarded_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     a, b = node.inputs
-    return chain(ct, b), ZERO_MUL(a, ct)
+    return ad.times(ct, b), ZERO_MUL(a, ct)
 
 
-def _guarded_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _guarded_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (a, b), (ta, tb) = node.inputs, tangents
-    return add_all([None if ta is None else chain(ta, b),
+    return add_all([None if ta is None else ad.times(ta, b),
                     None if tb is None else ZERO_MUL(a, tb)])
 
 
@@ -219,10 +220,10 @@ def piecewise(name: str, eval: Callable[..., Any], routes: Sequence[Route]) -> O
     It selects and never multiplies by 0, so an infinite g leaves what is not chosen at 0.
     """
 
-    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    def vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
         return [route(ct, *node.inputs) for route in routes]
 
-    def jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+    def jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
         pairs = zip(routes, tangents, strict=True)
         return add_all([None if t is None else route(t, *node.inputs) for route, t in pairs])
 

@@ -17,9 +17,10 @@ import numpy as np
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.base.types import TensorType, Type, as_shape, bool_, i64
 from rlx_py.ir.graph.stored import Emitter, LoopRule
+from rlx_py.ir.graph.transforms import AD
 from rlx_py.ir.loops.index import Index
 from rlx_py.ir.loops.kernel import Expr, Value
-from rlx_py.ir.nodes.node import Ask, Chain, Node, Op, register
+from rlx_py.ir.nodes.node import Ask, Node, Op, register
 from rlx_py.ir.ops.making.arguments import check_axis
 from rlx_py.ir.ops.making.batch_index import batch_gather, batch_scatter_add
 from rlx_py.ir.ops.making.batching import along_axis
@@ -133,12 +134,12 @@ def _gather_element(node: Node, index: tuple[Index, ...]) -> Asked:
     return (yield from _at_position(x, where, axis, value, node.attrs["mode"]))
 
 
-def _gather_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _gather_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     x, idx = node.inputs
     return (GATHER_BACKWARD(idx, ct, size=x.shape[node.attrs["axis"]], **node.attrs), None)
 
 
-def _gather_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _gather_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     t, _ = tangents
     return None if t is None else GATHER(t, node.inputs[1], **node.attrs)
 
@@ -233,11 +234,11 @@ def _check_numbers(x: TensorType) -> None:
         raise DTypeError("scatter adds numbers, not bool")
 
 
-def _scatter_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _scatter_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return (ct, None, GATHER(ct, node.inputs[1], **node.attrs))
 
 
-def _scatter_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _scatter_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     tx, _, tu = tangents
     x, idx, _ = node.inputs
     return tx if tu is None else SCATTER_ADD(_zeros(x) if tx is None else tx, idx, tu, **node.attrs)
@@ -276,12 +277,12 @@ def _take_along_element(node: Node, index: tuple[Index, ...]) -> Asked:
     return (yield from _at_position(node.inputs[0], where, axis, value, node.attrs["mode"]))
 
 
-def _take_along_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _take_along_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     x, idx = node.inputs
     return (TAKE_ALONG_BACKWARD(idx, ct, size=x.shape[node.attrs["axis"]], **node.attrs), None)
 
 
-def _take_along_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _take_along_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     t, _ = tangents
     return None if t is None else TAKE_ALONG(t, node.inputs[1], **node.attrs)
 
@@ -351,11 +352,11 @@ def _scatter_along_loops(node: Node, emit: Emitter) -> None:
                    combine="add", guard=guard)
 
 
-def _scatter_along_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _scatter_along_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return (ct, None, TAKE_ALONG(ct, node.inputs[1], **node.attrs))
 
 
-def _scatter_along_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _scatter_along_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     tx, _, tu = tangents
     x, idx, _ = node.inputs
     return tx if tu is None else SCATTER_ADD_ALONG(

@@ -12,9 +12,10 @@ from rlx_py.ir.base.dim import larger
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.base.types import TensorType, Type, bool_
 from rlx_py.ir.graph.stored import Emitter, LoopRule
+from rlx_py.ir.graph.transforms import AD, Batcher
 from rlx_py.ir.loops.index import ZERO, Index, row_major, unravel
 from rlx_py.ir.loops.kernel import Expr
-from rlx_py.ir.nodes.node import OPS, Ask, Chain, Node, Op, make, register
+from rlx_py.ir.nodes.node import OPS, Ask, Node, Op, make, register
 from rlx_py.ir.ops.making.batching import Flags, along_axis, over_axes, together, up
 from rlx_py.ir.ops.making.constant import constant
 from rlx_py.ir.ops.making.families import Array, linear
@@ -89,7 +90,7 @@ def _reshape_element(node: Node, index: tuple[Index, ...]) -> Asked:
 
 
 
-def _reshape_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def _reshape_batch(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     return reshaped(inputs[0], (inputs[0].shape[0], *node.shape))
 
 
@@ -117,7 +118,7 @@ def _transpose_element(node: Node, index: tuple[Index, ...]) -> Asked:
 
 
 
-def _transpose_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def _transpose_batch(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     return permuted(inputs[0], (0, *up(node.attrs["axes"])))
 
 
@@ -154,7 +155,7 @@ def _broadcast_transpose(node: Node, ct: Node) -> Node:
 
 
 
-def _broadcast_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def _broadcast_batch(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     return spread(inputs[0], (inputs[0].shape[0], *node.shape), (0, *up(node.attrs["axes"])))
 
 
@@ -190,7 +191,7 @@ def _slice_transpose(node: Node, ct: Node) -> Node:
     return padded(ct, constant(0, ct.dtype), start, high, tuple(s - 1 for s in step))
 
 
-def _slice_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def _slice_batch(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     start, stop, step = (node.attrs[k] for k in ("start", "stop", "step"))
     return SLICE(inputs[0], start=(0, *start), stop=(inputs[0].shape[0], *stop), step=(1, *step))
 
@@ -260,7 +261,7 @@ def _pad_element(node: Node, index: tuple[Index, ...]) -> Asked:
     return choose(guard, (yield (0, tuple(found), guard)), fill, node.dtype)
 
 
-def _pad_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _pad_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     x, value = node.inputs
     low, high, interior = (node.attrs[k] for k in ("low", "high", "interior"))
     zero = constant(0, ct.dtype)
@@ -277,7 +278,7 @@ def _pad_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
     return (dx, make(OPS["reduce_sum"], (masked,), {"axes": tuple(range(ct.rank))}))
 
 
-def _pad_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _pad_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     tx, tv = tangents
     x, value = node.inputs
     if tx is None and tv is None:
@@ -286,7 +287,7 @@ def _pad_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node 
                       filled(0, value.tensor) if tv is None else tv), node.attrs)
 
 
-def _pad_batch(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def _pad_batch(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     attrs = {k: (0, *node.attrs[k]) for k in ("low", "high", "interior")}
     if not batched[1]:
         return make(PAD, inputs, attrs)
@@ -360,7 +361,7 @@ def _concat_loops(node: Node, emit: Emitter) -> None:
         offset += x.shape[axis]
 
 
-def _concat_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _concat_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     axis, found, offset = node.attrs["axis"], [], 0
     for x in node.inputs:
         size = x.shape[axis]
@@ -371,7 +372,7 @@ def _concat_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
     return found
 
 
-def _concat_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _concat_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     if all(t is None for t in tangents):
         return None
     whole = [filled(0, x.tensor) if t is None else t

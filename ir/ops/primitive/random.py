@@ -16,6 +16,7 @@ import numpy as np
 
 from rlx_py.ir.base.errors import DTypeError, ShapeError
 from rlx_py.ir.base.types import DType, TensorType, Type, as_shape, bool_, i64, u32
+from rlx_py.ir.graph.transforms import Batcher
 from rlx_py.ir.loops.index import ZERO, Index, as_index, row_major
 from rlx_py.ir.loops.kernel import Expr, IndexValue
 from rlx_py.ir.nodes.node import Ask, Node, Op, make, register
@@ -125,7 +126,7 @@ def _pair(high: Expr, low: Expr) -> Expr:
     return apply("or", i64, wide, in_type(low, i64))
 
 
-def _batch_bits(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def _batch_bits(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     return make(node.op, inputs, {**node.attrs, "shape": (inputs[0].shape[0], *node.shape)})
 
 
@@ -154,7 +155,7 @@ def _keys_element(node: Any, index: tuple[Index, ...]) -> Asked:
     return choose(second, y, x, u32)
 
 
-def _batch_keys(node: Node, inputs: Sequence[Node], batched: Flags) -> Node:
+def _batch_keys(node: Node, inputs: Sequence[Node], batched: Flags, batcher: Batcher) -> Node:
     (key, counter), size = inputs, size_of(inputs, batched)
     if not batched[1]:
         counter = repeated(counter, size)

@@ -11,8 +11,9 @@ import numpy as np
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.base.types import DType, TensorType, Type, bool_, i32, i64
 from rlx_py.ir.graph.stored import ReduceRule
+from rlx_py.ir.graph.transforms import AD
 from rlx_py.ir.loops import pairs
-from rlx_py.ir.nodes.node import Chain, Node, Op, register
+from rlx_py.ir.nodes.node import Node, Op, register
 from rlx_py.ir.ops.making.batching import over_axes
 from rlx_py.ir.ops.making.constant import iota
 from rlx_py.ir.ops.making.families import NUMERIC, Array, linear, quiet
@@ -93,14 +94,14 @@ def _other_factors(x: Node, axes: Sizes) -> Node:
     return permuted(reshaped(MUL(before, after), line.shape), inverse(order))
 
 
-def _prod_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _prod_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     (x,), axes = node.inputs, node.attrs["axes"]
-    return (chain(widened(ct, x, axes), _other_factors(x, axes)),)
+    return (ad.times(widened(ct, x, axes), _other_factors(x, axes)),)
 
 
-def _prod_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _prod_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     ((x,), (t,), axes) = (node.inputs, tangents, node.attrs["axes"])
-    return None if t is None else total(chain(t, _other_factors(x, axes)), axes)
+    return None if t is None else total(ad.times(t, _other_factors(x, axes)), axes)
 
 
 REDUCE_PROD = register(Op(
@@ -134,13 +135,13 @@ def _share(ct: Node, count: Node) -> Node:
     return cast(DIV(cast(ct, wide), cast(count, wide)), ct.dtype)
 
 
-def _extreme_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _extreme_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     (x,), axes = node.inputs, node.attrs["axes"]
     where, count = _ties(node)
     return (SELECT(where, widened(_share(ct, count), x, axes), filled(0, x.tensor)),)
 
 
-def _extreme_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _extreme_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (t,) = tangents
     if t is None:
         return None

@@ -11,13 +11,13 @@ from typing import Any
 
 from rlx_py.ir.base.types import TupleType, i64
 from rlx_py.ir.nodes.node import PROJECT, TUPLE, Node, make, origin, pack, project, replaced
+from rlx_py.ir.ops.control.masks import Masks, carried, either, everywhere
 from rlx_py.ir.ops.making.rows import Rows
 from rlx_py.ir.ops.primitive.compare import AND, LT, NOT
 from rlx_py.ir.ops.primitive.elementwise import ABS, CAST, SELECT
 from rlx_py.ir.ops.primitive.movement import filled
 from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
 from rlx_py.passes.analysis.ranges import range_of
-from rlx_py.passes.derive.dead.mask import Masks, carried, either, everywhere
 
 Rule = Callable[[Node], Sequence[Any]]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from rlx_py.ir.nodes.node import Node, Op
+from rlx_py.ir.ops.control.masks import Masks, carried, masked, regrouped
 from rlx_py.ir.ops.making.constant import constant
 from rlx_py.ir.ops.making.families import scalar_element
 from rlx_py.ir.ops.making.rows import beside_axis, reduced_axes, same_axes
@@ -25,10 +26,6 @@ from rlx_py.ir.ops.primitive.movement import (
     sliced,
 )
 from rlx_py.ir.ops.primitive.reduce import REDUCE_MAX, REDUCE_MIN, REDUCE_PROD, REDUCE_SUM
-from rlx_py.passes.derive.dead.mask import Masks, carried, masked, regrouped
-
-# Of ops that own functions, which enter themselves: the masks of each input.
-BODIES: dict[Op, Callable[[Node, Mapping[int, Masks]], Sequence[Masks]]] = {}
 
 
 def handed(node: Node, masks: Masks) -> Sequence[Masks]:

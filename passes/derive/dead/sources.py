@@ -10,15 +10,16 @@ import numpy as np
 
 from rlx_py.ir.base.errors import Undecided
 from rlx_py.ir.base.types import TensorType, TupleType, bool_, f32
+from rlx_py.ir.graph.transforms import AD
 from rlx_py.ir.nodes.node import LEAF, PROJECT, TUPLE, Cotangent, Node, Op, make, origin
+from rlx_py.ir.ops.control.masks import Axes, Masks, carried, either, everywhere, masked
 from rlx_py.ir.ops.making.constant import constant, scalar_of
 from rlx_py.ir.ops.nn.loss.loss import SOFTMAX_CROSS_ENTROPY, ignored
 from rlx_py.ir.ops.primitive.compare import AND, EQ, GE, GT, LE, LT, NE, NOT, OR, XOR
 from rlx_py.ir.ops.primitive.elementwise import CAST, GUARDED_MUL, MUL, SELECT, ZERO_MUL
 from rlx_py.ir.ops.primitive.index import GATHER, GATHER_BACKWARD
 from rlx_py.ir.ops.primitive.movement import BROADCAST, RESHAPE, SLICE, TRANSPOSE, filled, spread
-from rlx_py.passes.derive.dead.handed import BODIES, handed, put_back
-from rlx_py.passes.derive.dead.mask import Axes, Masks, carried, either, everywhere, masked
+from rlx_py.passes.derive.dead.handed import handed, put_back
 from rlx_py.passes.derive.dead.zeros import PRODUCTS, zero_values
 
 MOST_KNOWN = 4096  # positions of an axis of which it is said one by one which are read
@@ -45,14 +46,14 @@ class Found:
 
 
 def find_masks(order: Sequence[Node], depends: set[Node], wrt: Iterable[Node],
-               roots: Iterable[tuple[Node, Masks]]) -> Found:
+               roots: Iterable[tuple[Node, Masks]], ad: AD) -> Found:
     """What is known of each value that a derivative reaches, for an order with inputs first.
 
     depends: what derivatives flow through; roots: where cotangents enter, and their masks.
     """
     found: dict[tuple[Node, int], Masks] = {}
     zeros: dict[Node, Masks] = {}
-    sources = Sources(order, wrt)
+    sources = Sources(order, wrt, ad)
 
     def enter(key: tuple[Node, int], masks: Masks) -> None:
         found[key] = either(found[key], masks) if key in found else masks
@@ -93,20 +94,20 @@ def masks_of(node: Node, found: Mapping[tuple[Node, int], Masks]) -> dict[int, M
 class Sources:
     """The masks that ops of a graph bring, and those that they hand on to their inputs."""
 
-    def __init__(self, order: Sequence[Node], wrt: Iterable[Node]) -> None:
-        self.order, self.wrt = order, list(wrt)
+    def __init__(self, order: Sequence[Node], wrt: Iterable[Node], ad: AD) -> None:
+        self.order, self.wrt, self.ad = order, list(wrt), ad
         self._moved: set[Node] | None = None
         self._zeros: Mapping[Node, Masks] | None = None
 
     def behind(self, node: Node, here: Mapping[int, Masks]) -> Sequence[Masks]:
         """The masks of each input of a node, given those of its results that are reached."""
         brings, results = BRINGS.get(node.op), list(here.values())
-        if brings is None and not any(results) and node.op not in BODIES:
+        if brings is None and not any(results) and node.op.masks is None:
             return [()] * len(node.inputs)
         with origin(node):
             try:
-                if node.op in BODIES:
-                    return BODIES[node.op](node, here)
+                if node.op.masks is not None:
+                    return node.op.masks(node, here, self.ad)
                 found, *rest = (handed(node, masks) for masks in results)
                 for more in rest:
                     found = [either(a, b) for a, b in zip(found, more, strict=True)]

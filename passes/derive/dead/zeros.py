@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rlx_py.ir.base.errors import Undecided
 from rlx_py.ir.nodes.node import Node, Op, origin
+from rlx_py.ir.ops.control.masks import Masks, carried, either, regrouped
 from rlx_py.ir.ops.making.constant import scalar_of
 from rlx_py.ir.ops.making.rows import reduced_axes, same_axes
 from rlx_py.ir.ops.nn.conv.conv import CONV, CONV_BACKWARD_INPUT
@@ -28,7 +29,6 @@ from rlx_py.ir.ops.primitive.elementwise import (
 from rlx_py.ir.ops.primitive.index import GATHER, GATHER_BACKWARD, SCATTER_ADD
 from rlx_py.ir.ops.primitive.movement import BROADCAST, CONCAT, PAD, RESHAPE, SLICE, TRANSPOSE
 from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
-from rlx_py.passes.derive.dead.mask import Masks, carried, either, regrouped
 
 Inputs = Sequence[Masks]
 Brings = Callable[[Node], Sequence[Masks]]  # what an op's inputs are masked by, as `BRINGS` says

@@ -12,6 +12,7 @@ from math import prod
 from string import ascii_letters
 
 from rlx_py.ir.base.types import TensorType, TupleType, bool_
+from rlx_py.ir.graph.activity import dependents
 from rlx_py.ir.nodes.node import LEAF, PROJECT, Node, leaf, make, project, toposort
 from rlx_py.ir.ops.making.constant import constant
 from rlx_py.ir.ops.making.families import scalar_element
@@ -39,7 +40,6 @@ from rlx_py.ir.ops.primitive.movement import (
     reshaped,
 )
 from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
-from rlx_py.passes.analysis.activity import dependents
 from rlx_py.passes.rewrite.rules.frames import (
     Frame,
     Labels,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlx_py.ir.nodes.node import OPS
-from rlx_py.passes.recurrent.mamba3_inputs import Layout
+from rlx_py.ir.ops.nn.state_space.mamba3_inputs import Layout
 from support.samples.sample import Sample, between, reals, sample
 from support.samples.state_spaces import both
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlx_py.ir.nodes.node import OPS
-from rlx_py.passes.recurrent.cells import CELLS, Cell
+from rlx_py.ir.ops.nn.recurrent.cells import CELLS, Cell
 from support.samples.sample import Sample, reals, sample
 
 # B, S, H, bias, reverse.

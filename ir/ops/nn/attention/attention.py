@@ -11,7 +11,8 @@ from math import inf
 from typing import Any
 
 from rlx_py.ir.base.types import Precision, TensorType, TupleType, Type
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.arguments import require_floats, require_shape
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.rows import Rows, same_axes
@@ -168,11 +169,11 @@ def _for_inputs(node: Node, found: Node) -> Sequence[Node | None]:
             *(found[3] if x is bias else None for x in node.inputs[3:])]
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return _for_inputs(node, ATTENTION_BACKWARD(ct, node, *node.inputs, **node.attrs))
 
 
-def _flash_vjp(node: Node, ct: Sequence[Node | None], chain: Chain) -> Sequence[Node | None]:
+def _flash_vjp(node: Node, ct: Sequence[Node | None], ad: AD) -> Sequence[Node | None]:
     y, lse = node
     dy, dlse = (filled(0, n.tensor) if c is None else c
                 for n, c in zip((y, lse), ct, strict=True))

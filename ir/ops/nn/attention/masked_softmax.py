@@ -8,7 +8,8 @@ from typing import Any
 
 from rlx_py.ir.base.errors import ArgumentError, ShapeError
 from rlx_py.ir.base.types import TensorType, Type
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.arguments import real, require_floats, require_shape
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
@@ -65,12 +66,12 @@ SOFTMAX_SCALED_MASKED_BACKWARD = composite(
     "softmax_scaled_masked_backward", _infer_backward, _softmax_scaled_masked_backward)
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     dz = SOFTMAX_SCALED_MASKED_BACKWARD(ct, node, **node.attrs)
     return (dz, *(None for _ in node.inputs[1:]))
 
 
-def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     # The Jacobian is symmetric, and the mask has no derivative.
     t = tangents[0]
     return None if t is None else SOFTMAX_SCALED_MASKED_BACKWARD(t, node, **node.attrs)

@@ -8,7 +8,8 @@ from typing import Any
 from rlx_py.ir.base.bounds import Size
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.base.types import TensorType, Type, normalize_axis
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.arguments import integer, require_floats, require_shape
 from rlx_py.ir.ops.making.beside import Positions
 from rlx_py.ir.ops.making.constant import CONSTANT, iota
@@ -109,7 +110,7 @@ def _table_gradients(dy: Node, x: Node, *, axis: int, style: str, table: tuple[i
     return layout.summed(ct * p), layout.summed(ct * layout.crossed(p))
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     """Rotation back, by −sin."""
     x, cos, sin = node.inputs
     return (ROPE(ct, cos, NEG(sin), **node.attrs),

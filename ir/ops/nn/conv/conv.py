@@ -12,7 +12,8 @@ from typing import Any, TypedDict, Unpack
 
 from rlx_py.ir.base.errors import ArgumentError, ShapeError
 from rlx_py.ir.base.types import Precision, TensorType, Type, require_rank
-from rlx_py.ir.nodes.node import Chain, Node, Op, make
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op, make
 from rlx_py.ir.ops.making.arguments import require_floats, require_shape
 from rlx_py.ir.ops.making.families import add_all, composite
 from rlx_py.ir.ops.making.located import located
@@ -205,25 +206,25 @@ def _shared(node: Node) -> dict[str, Any]:
     return {k: node.attrs[k] for k in ("stride", "low", "high", "dilation", "groups")}
 
 
-def _conv_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _conv_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     x, w = node.inputs
     return (CONV_BACKWARD_INPUT(ct, w, shape=x.shape[2:], **_shared(node)),
             CONV_BACKWARD_WEIGHT(x, ct, size=w.shape[2:], **_shared(node)))
 
 
-def _backward_input_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _backward_input_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     dy, w = node.inputs
     return (CONV(ct, w, **_shared(node)),
             CONV_BACKWARD_WEIGHT(ct, dy, size=w.shape[2:], **_shared(node)))
 
 
-def _backward_weight_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _backward_weight_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     x, dy = node.inputs
     return (CONV_BACKWARD_INPUT(dy, ct, shape=x.shape[2:], **_shared(node)),
             CONV(x, ct, **_shared(node)))
 
 
-def _bilinear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _bilinear_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     """f(ta, b) + f(a, tb)."""
     (a, b), (ta, tb) = node.inputs, tangents
     return add_all([None if ta is None else make(node.op, (ta, b), node.attrs),

@@ -10,7 +10,8 @@ import numpy as np
 
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.base.types import DType, TensorType, TupleType, Type, i32, i64, require_float
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.arguments import integer, real, require_floats, require_shape
 from rlx_py.ir.ops.making.batching import unchanged
 from rlx_py.ir.ops.making.constant import iota
@@ -139,7 +140,7 @@ SOFTMAX_CROSS_ENTROPY_BACKWARD = composite(
     batch=unchanged)
 
 
-def _hard_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _hard_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return SOFTMAX_CROSS_ENTROPY_BACKWARD(ct, *node.inputs, **node.attrs), None
 
 
@@ -200,7 +201,7 @@ SOFT_CROSS_ENTROPY_BACKWARD = composite(
     "soft_cross_entropy_backward", _infer_soft_backward, _soft_backward, batch=unchanged)
 
 
-def _soft_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _soft_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return list(SOFT_CROSS_ENTROPY_BACKWARD(ct, *node.inputs, **node.attrs))
 
 

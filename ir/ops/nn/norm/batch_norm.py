@@ -13,7 +13,8 @@ from rlx_py.ir.base.dim import surely_less
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, ShapeError
 from rlx_py.ir.base.types import TensorType, TupleType, Type
 from rlx_py.ir.graph.graph import Graph
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.arguments import real, require_floats, require_shape
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
@@ -136,7 +137,7 @@ BATCH_NORM_GIVEN_BACKWARD = composite(
     "batch_norm_given_backward", _infer_given_backward, _batch_norm_given_backward)
 
 
-def _given_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _given_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     # The bias, last, does not enter its own gradient.
     return list(BATCH_NORM_GIVEN_BACKWARD(ct, *node.inputs[:3 + node.attrs["weight"]],
                                           **node.attrs))

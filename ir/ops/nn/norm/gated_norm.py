@@ -12,7 +12,8 @@ from typing import Any, TypedDict, Unpack
 
 from rlx_py.ir.base.errors import ShapeError
 from rlx_py.ir.base.types import TensorType, TupleType, Type
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.arguments import integer, real, require_floats, require_shape
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
@@ -140,7 +141,7 @@ RMS_NORM_GATED_BACKWARD = composite(
     "rms_norm_gated_backward", _infer_backward, _rms_norm_gated_backward)
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return list(RMS_NORM_GATED_BACKWARD(ct, *node.inputs, **node.attrs))
 
 

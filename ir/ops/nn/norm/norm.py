@@ -20,7 +20,8 @@ from rlx_py.ir.base.types import (
     normalize_axes,
     require_float,
 )
-from rlx_py.ir.nodes.node import Chain, Node, Op, VJPRule
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op, VJPRule
 from rlx_py.ir.ops.making.arguments import real, require_floats, require_shape
 from rlx_py.ir.ops.making.batching import over_axes
 from rlx_py.ir.ops.making.families import composite
@@ -150,11 +151,11 @@ def _tangent(node: Node, t: Node) -> Node:
     return inverse_root(x, **node.attrs) * (t - node * spread_mean(t * node, axes))
 
 
-def _standardised_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _standardised_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return (_tangent(node, ct),)
 
 
-def _standardised_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _standardised_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (t,) = tangents
     return None if t is None else _tangent(node, t)
 
@@ -228,7 +229,7 @@ RMS_NORM_BACKWARD = composite(
 def norm_vjp(backward: Op) -> VJPRule:
     """The rule of a norm of (x, w, b), each parameter where present: backward(dy, x, w)."""
 
-    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    def vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
         # The bias, last, does not enter its own gradient.
         return list(backward(ct, *node.inputs[:1 + node.attrs["weight"]], **node.attrs))
 

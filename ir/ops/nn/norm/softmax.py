@@ -10,7 +10,8 @@ from math import inf
 from typing import Any
 
 from rlx_py.ir.base.types import TensorType, Type, normalize_axis, require_float
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.arguments import check_axis, require_floats, require_shape
 from rlx_py.ir.ops.making.batching import along_axis
 from rlx_py.ir.ops.making.families import composite
@@ -103,17 +104,17 @@ LOG_SOFTMAX_BACKWARD = composite(
     batch=along_axis)
 
 
-def _softmax_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _softmax_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return (SOFTMAX_BACKWARD(ct, node, **node.attrs),)
 
 
-def _softmax_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _softmax_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (t,) = tangents
     # The Jacobian diag(y) − y yᵀ is symmetric.
     return None if t is None else SOFTMAX_BACKWARD(t, node, **node.attrs)
 
 
-def _log_softmax_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _log_softmax_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return (LOG_SOFTMAX_BACKWARD(ct, node, **node.attrs),)
 
 

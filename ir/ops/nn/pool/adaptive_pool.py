@@ -14,7 +14,8 @@ from typing import Any
 from rlx_py.ir.base.dim import surely_less
 from rlx_py.ir.base.errors import ArgumentError, ShapeError
 from rlx_py.ir.base.types import DType, TensorType, Type, i32, i64, require_float
-from rlx_py.ir.nodes.node import Chain, Node, Op
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op
 from rlx_py.ir.ops.making.arguments import require_shape
 from rlx_py.ir.ops.making.constant import iota
 from rlx_py.ir.ops.making.families import composite
@@ -138,16 +139,16 @@ def _average_backward(dy: Node, *, output: Sizes, shape: Sizes) -> Node:
     return _all_sums(_divided(dy, shape), shape)
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     (x,), output = node.inputs, node.attrs["output"]
     return (ADAPTIVE_AVG_POOL_BACKWARD(ct, output=output, shape=x.shape[x.rank - len(output):]),)
 
 
-def _backward_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _backward_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return (ADAPTIVE_AVG_POOL(ct, output=node.attrs["output"]),)
 
 
-def _linear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _linear_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (t,) = tangents
     return None if t is None else node.op(t, **node.attrs)
 

@@ -11,7 +11,8 @@ from typing import Any, TypedDict, Unpack
 
 from rlx_py.ir.base.errors import ArgumentError, ShapeError
 from rlx_py.ir.base.types import TensorType, Type, i32, require_float
-from rlx_py.ir.nodes.node import Chain, Node, Op
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op
 from rlx_py.ir.ops.making.arguments import require_shape
 from rlx_py.ir.ops.making.constant import iota
 from rlx_py.ir.ops.making.families import composite
@@ -126,17 +127,17 @@ def _avg_pool_backward(dy: Node, *, shape: Sizes, **attrs: Any) -> Node:
         high=total_padding(attrs["high"], attrs["extra"]), dilation=(1,) * len(size))
 
 
-def _average_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _average_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     (x,) = node.inputs
     return (AVG_POOL_BACKWARD(ct, shape=x.shape[x.rank - len(node.attrs["size"]):],
                               **node.attrs),)
 
 
-def _average_backward_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _average_backward_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return (AVG_POOL(ct, **{k: v for k, v in node.attrs.items() if k != "shape"}),)
 
 
-def _linear_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _linear_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (t,) = tangents
     return None if t is None else node.op(t, **node.attrs)
 

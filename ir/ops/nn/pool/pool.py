@@ -10,7 +10,8 @@ import numpy as np
 
 from rlx_py.ir.base.errors import ShapeError
 from rlx_py.ir.base.types import TensorType, Type, bool_, check_size, i32, i64, require_float
-from rlx_py.ir.nodes.node import Chain, Node, Op
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op
 from rlx_py.ir.ops.making.arguments import require_floats, require_shape
 from rlx_py.ir.ops.making.batching import unchanged
 from rlx_py.ir.ops.making.constant import iota
@@ -166,26 +167,26 @@ def _max_pool_take(t: Node, x: Node, y: Node, **attrs: Sizes) -> Node:
     return REDUCE_SUM(chosen, axes=tap_axes(chosen, len(attrs["size"])))
 
 
-def _max_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _max_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return (MAX_POOL_BACKWARD(ct, node.inputs[0], node, **node.attrs),)
 
 
-def _max_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _max_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     (t,) = tangents
     return None if t is None else MAX_POOL_TAKE(t, node.inputs[0], node, **node.attrs)
 
 
-def _max_backward_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _max_backward_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     _, x, y = node.inputs
     return MAX_POOL_TAKE(ct, x, y, **node.attrs), None, None
 
 
-def _max_take_vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _max_take_vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     _, x, y = node.inputs
     return MAX_POOL_BACKWARD(ct, x, y, **node.attrs), None, None
 
 
-def _first_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Node | None:
+def _first_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Node | None:
     """Which element wins has no derivative: only the first input has a tangent."""
     return None if tangents[0] is None else node.op(tangents[0], *node.inputs[1:], **node.attrs)
 

@@ -20,6 +20,14 @@ from rlx_py.ir.base.types import DType, TensorType
 from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.arguments import require_shape
 from rlx_py.ir.ops.nn.attention.rope import Pairs
+from rlx_py.ir.ops.nn.state_space.outer_states import (
+    Outer,
+    outer_advanced,
+    outer_read,
+    outer_read_backward,
+    swapped,
+)
+from rlx_py.ir.ops.nn.state_space.ssm import check_groups, state_of
 from rlx_py.ir.ops.numpy.einsum import einsum
 from rlx_py.ir.ops.operands.operand import convert
 from rlx_py.ir.ops.primitive.cumulative import CUMSUM, shifted
@@ -27,14 +35,6 @@ from rlx_py.ir.ops.primitive.elementwise import COS, NEG, SIN, TANH
 from rlx_py.ir.ops.primitive.movement import filled, permuted, reshaped, spread
 from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM, total
 from rlx_py.ir.ops.primitive.special import LOGISTIC
-from rlx_py.passes.recurrent.outer_states import (
-    Outer,
-    outer_advanced,
-    outer_read,
-    outer_read_backward,
-    swapped,
-)
-from rlx_py.passes.recurrent.ssm import check_groups, state_of
 
 ANGLES = ("identity", "pi_tanh")  # f
 

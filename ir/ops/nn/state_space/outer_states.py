@@ -15,11 +15,11 @@ from typing import Any
 
 from rlx_py.ir.base.types import TensorType
 from rlx_py.ir.nodes.node import Node
+from rlx_py.ir.ops.control.loops import scan
 from rlx_py.ir.ops.numpy.einsum import einsum
 from rlx_py.ir.ops.primitive.elementwise import EXP
 from rlx_py.ir.ops.primitive.movement import filled, permuted, spread
 from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
-from rlx_py.passes.control.loops import scan
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,29 +6,31 @@ from collections.abc import Sequence
 
 from rlx_py.ir.base.types import TensorType, i64
 from rlx_py.ir.graph.body import graph_of
+from rlx_py.ir.graph.transforms import Batcher, Value
 from rlx_py.ir.nodes.node import Node, leaf, pack, project
-from rlx_py.ir.ops.making.batching import moved, repeated, size_of
+from rlx_py.ir.ops.control.scan import loop_node, loop_of
+from rlx_py.ir.ops.making.batching import moved, repeated, size_of, spread_out
 from rlx_py.ir.ops.making.constant import IOTA
 from rlx_py.ir.ops.primitive.compare import LT
 from rlx_py.ir.ops.primitive.elementwise import ADD, SELECT, cast
 from rlx_py.ir.ops.primitive.movement import filled, spread
 from rlx_py.ir.ops.primitive.reduce import ANY, REDUCE_MAX
-from rlx_py.passes.batch.batched import Value, batched_results
-from rlx_py.passes.control.scan import loop_node, loop_of
 
 
-def batch_loop(node: Node, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
+def batch_loop(node: Node, inputs: Sequence[Node], batched: Sequence[bool], batcher: Batcher
+               ) -> Node:
     """The loop for every element of a new first axis of some inputs.
 
     Where elements differ in their number of steps, all run as many as the longest, and those that
     have ended keep their carries and give zeros.
     """
-    return pack(_Elements(node, inputs, batched).results())
+    return pack(_Elements(node, inputs, batched, batcher).results())
 
 
 class _Elements:
-    def __init__(self, node: Node, inputs: Sequence[Node], batched: Sequence[bool]) -> None:
-        self.node, self.loop = node, loop_of(node)
+    def __init__(self, node: Node, inputs: Sequence[Node], batched: Sequence[bool],
+                 batcher: Batcher) -> None:
+        self.node, self.loop, self.batcher = node, loop_of(node), batcher
         self.size = size_of(inputs, batched)
         self.count, self.first, self.given, self.shared = self.loop.split(inputs)
         count, first, given, shared = self.loop.split(batched)
@@ -50,7 +52,7 @@ class _Elements:
         """The body's results, when every carry that comes to differ between elements is marked."""
         while True:
             self.leaves = self._stand_ins([*self.carries, *self.xs, *self.consts])
-            found = batched_results(graph_of(self.loop.body), self.leaves, self.size)
+            found = self.batcher.results(graph_of(self.loop.body), self.leaves, self.size)
             fresh = {x for x, y in zip(self.carries, found, strict=False) if y.batched}
             if fresh <= self.marked:
                 return found
@@ -70,7 +72,7 @@ class _Elements:
         graph = graph_of(self.loop.cond)
         read = [leaves[x] for x in (*self.carries, *self.consts)]
         given = dict(zip(graph.inputs.values(), read, strict=True))
-        return batched_results(graph, given, self.size)[0]
+        return self.batcher.results(graph, given, self.size)[0]
 
     def results(self) -> list[Node]:
         """The results of the loop for all elements, the batch axis first."""
@@ -79,7 +81,7 @@ class _Elements:
         xs = [moved(v, 0, 1) if x in self.marked else v
               for x, v in zip(self.xs, self.given, strict=True)]
         leaves = [v.node for v in self.leaves.values()]
-        after = [y.spread(self.size) if x in self.marked else y.node
+        after = [spread_out(y, self.size) if x in self.marked else y.node
                  for x, y in zip(self.carries, self.results_in, strict=False)]
         ys = [y.node for y in self.results_in[n:]]
         flags = [y.batched for y in self.results_in[n:]]
@@ -136,7 +138,7 @@ class _Elements:
         results = [_where(alive, a, b) for a, b in zip(after, old, strict=True)]
         results += [a for _, _, a in extra]
         for value in self.results_in[n:]:
-            wide = value.spread(self.size)
+            wide = spread_out(value, self.size)
             results.append(_where(alive, wide, filled(0, wide.tensor)))
         fixed = self.shared if self.loop.cond else [*self.shared, self.count[0]]
         made = loop_node(count, [*carries, *(f for _, f, _ in extra)], xs, fixed,

@@ -13,10 +13,10 @@ from rlx_py.ir.loops.program import Loop as LoopRegion
 from rlx_py.ir.loops.program import Slice
 from rlx_py.ir.nodes.graph_base import State
 from rlx_py.ir.nodes.node import PROJECT, Node, leaf, make, project, toposort
+from rlx_py.ir.ops.control.region import over, placeholders
+from rlx_py.ir.ops.control.scan import Loop, bare_loop, loop_of
 from rlx_py.ir.ops.making.constant import CONSTANT
 from rlx_py.ir.ops.primitive.movement import BROADCAST, TRANSPOSE, filled
-from rlx_py.passes.control.region import over, placeholders
-from rlx_py.passes.control.scan import Loop, bare_loop, loop_of
 
 SMALL = 64  # elements that are always worth keeping from step to step
 

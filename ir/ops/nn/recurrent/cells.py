@@ -17,9 +17,12 @@ from typing import Any
 
 from rlx_py.ir.base.errors import ShapeError
 from rlx_py.ir.base.types import TensorType, TupleType, Type
-from rlx_py.ir.nodes.node import Chain, Cotangent, Node, Op
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Cotangent, Node, Op
+from rlx_py.ir.ops.control.batched import merge_rows
+from rlx_py.ir.ops.control.loops import scan
+from rlx_py.ir.ops.control.region import filled_floats
 from rlx_py.ir.ops.making.arguments import require_floats, require_shape
-from rlx_py.ir.ops.making.batching import merge_rows
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.rows import first_axis
 from rlx_py.ir.ops.numpy.products import contracted
@@ -29,8 +32,6 @@ from rlx_py.ir.ops.primitive.elementwise import TANH
 from rlx_py.ir.ops.primitive.movement import CONCAT, permuted, reshaped, spread
 from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
 from rlx_py.ir.ops.primitive.special import LOGISTIC
-from rlx_py.passes.control.loops import scan
-from rlx_py.passes.control.region import filled_floats
 
 Nodes = tuple[Node, ...]
 
@@ -208,7 +209,7 @@ def _cell_op(cell: Cell) -> Op:
         dgi, dgh, direct = cell.pull(cts, states, after, kept)
         return (dgi, *_weight_gradients(dgh, states[0], bias), *_handed_back(direct, dgh, w))
 
-    def vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
+    def vjp(node: Node, ct: Cotangent, ad: AD) -> Sequence[Node | None]:
         cts = filled_floats(ct, node) if cell.states > 1 else [ct]
         return list(backward(*cts, *node.inputs, **node.attrs))
 
@@ -304,7 +305,7 @@ def _scan_op(cell: Cell) -> Op:
         before = _before(first[0], run.after[0], reverse)
         return (_by_time(dgi), *_weight_gradients(dgh, before, bias), *dfirst)
 
-    def vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
+    def vjp(node: Node, ct: Cotangent, ad: AD) -> Sequence[Node | None]:
         return list(backward(*filled_floats(ct, node), *node.inputs, **node.attrs))
 
     flags = partial(_rows, cell)

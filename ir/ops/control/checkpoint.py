@@ -1,4 +1,4 @@
-"""Regions whose intermediates are computed again in the backward pass instead of kept."""
+"""Regions whose intermediates are recomputed in the backward pass instead of kept."""
 
 from __future__ import annotations
 
@@ -6,132 +6,43 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rlx_py.ir.base.errors import ArgumentError, ShapeError
+from rlx_py.ir.base.errors import ShapeError
 from rlx_py.ir.base.types import TensorType, TupleType, Type
 from rlx_py.ir.graph.body import Body, graph_of
 from rlx_py.ir.graph.evaluate import toposort_from
 from rlx_py.ir.graph.graph import Graph
-from rlx_py.ir.graph.stored import ContractRule
+from rlx_py.ir.graph.transforms import AD
 from rlx_py.ir.nodes.node import (
     LEAF,
-    Chain,
     Cotangent,
     Node,
     Op,
-    at,
     project,
     register,
     replaced,
     toposort,
-    user_location,
 )
-from rlx_py.ir.ops.making.batching import by_element
-from rlx_py.ir.ops.making.checkpoints import budget
-from rlx_py.ir.ops.primitive.barrier import BARRIER
-from rlx_py.passes.control.dead_rows import Handed, body_masks, masks_here
-from rlx_py.passes.control.region import (
-    Arguments,
-    BodyChain,
-    Function,
+from rlx_py.ir.ops.control.batched import by_element
+from rlx_py.ir.ops.control.dead_rows import Handed, masks_here
+from rlx_py.ir.ops.control.masks import Masks
+from rlx_py.ir.ops.control.region import (
     applied,
     body_graph,
     captured,
+    outward,
     over,
     parts,
     placeholders,
     result_types,
-    results_of,
-    traced,
 )
-from rlx_py.passes.control.remat import affordable
-from rlx_py.passes.derive.dead.handed import BODIES
-from rlx_py.passes.derive.dead.mask import Masks
-from rlx_py.passes.derive.differentiate import prepared
-from rlx_py.passes.derive.jvp import lacks_jvp, pushforward
-from rlx_py.passes.derive.vjp import lacks_vjp, pullback
+from rlx_py.ir.ops.primitive.barrier import BARRIER
 
-Policy = str | budget | Callable[[Node], bool]
 # The graph of a region as its op holds it, and the intermediates to keep.
 Choose = Callable[[Graph], tuple[Graph, list[Node]]]
 
 
-def _is_product(node: Node) -> bool:
-    return isinstance(node.op.kernel, ContractRule)
-
-
-POLICIES: dict[str, Callable[[Node], bool]] = {
-    "nothing": lambda node: False,
-    "products": _is_product,
-}
-
-
-def checkpoint(region: Graph | Function, policy: Policy = "nothing") -> Any:
-    """A function, or a graph, whose intermediates the backward pass computes again.
-
-    The arguments of a function nest as they like; it may use nodes from outside. A graph keeps its
-    leaves and names: differentiate it, or inline it with `Graph.call`. policy: which intermediates
-    are kept nevertheless: "nothing", "products" (of matrices and convolutions), a predicate of
-    nodes, or budget(bytes): those, of so many bytes in all, without which least is computed again
-    (`remat`). What is computed again takes memory besides, while it is used. Gradients keep their
-    bits, and forward mode and higher orders do as they would without. Raises ArgumentError for
-    another policy, and for a budget where a size is not known.
-    """
-    choose = _choice_of(policy)
-    if isinstance(region, Graph):
-        return _checkpointed_graph(region, choose)
-    if not callable(region):
-        raise ArgumentError(f"checkpoint takes a function or a graph, not {type(region).__name__}"
-                            + at(user_location()))
-
-    def call(*args: Any) -> Any:
-        arguments = Arguments(args)
-        leaves = placeholders("x", arguments.nodes)
-        with traced("checkpoint's function", leaves, arguments.nodes):
-            results, tree = results_of(region(*arguments.with_nodes(leaves)))
-            made = _region(leaves, arguments.nodes, results, choose)
-        return tree.build(made)
-
-    return call
-
-
-def _choice_of(policy: Policy) -> Choose:
-    if isinstance(policy, budget):
-        return lambda graph: _within(graph, policy.bytes)
-    keeps = POLICIES.get(policy) if isinstance(policy, str) else policy
-    if keeps is None or not callable(keeps):
-        raise ArgumentError(f"policy {policy!r} is none of {', '.join(POLICIES)}, nor a predicate "
-                            "or budget(bytes)" + at(user_location()))
-    return lambda graph: (graph, [n for n in _intermediates(graph) if keeps(n)])
-
-
-def _within(graph: Graph, most: int) -> tuple[Graph, list[Node]]:
-    floats = [n for n in graph.inputs.values() if n.dtype.is_float]
-    primal = prepared(graph, floats, lacks_vjp)
-    return primal, affordable(primal, most)
-
-
-def _intermediates(graph: Graph) -> list[Node]:
-    depends = set(graph.inputs.values())
-    found = []
-    for n in toposort(graph.outputs.values()):
-        if not depends.isdisjoint(n.inputs):
-            depends.add(n)
-            if not isinstance(n.type, TupleType):
-                found.append(n)
-    return found
-
-
-def _checkpointed_graph(graph: Graph, choose: Choose) -> Graph:
-    leaves = list(graph.leaves.values())
-    inner = list(dict.fromkeys(n for n in graph.roots if n.op is not LEAF))
-    own = placeholders("x", leaves)
-    results = over(inner, dict(zip(leaves, own, strict=True)))
-    made = dict(zip(inner, _region(own, leaves, results, choose), strict=True))
-    return graph.map_roots(lambda n: made.get(n, n))
-
-
-def _region(leaves: list[Node], arguments: list[Node], results: list[Node],
-            choose: Choose) -> list[Node]:
+def checkpointed(leaves: list[Node], arguments: list[Node], results: list[Node],
+                 choose: Choose) -> list[Node]:
     """Results over leaves, as those of one op on the arguments."""
     taken, found = captured(leaves, results)
     graph, kept = choose(body_graph([*leaves, *taken.values()], found))
@@ -152,11 +63,11 @@ def _decompose(*inputs: Node, body: str, kept: tuple[int, ...]) -> tuple[Node, .
     return tuple(applied(body, inputs))
 
 
-def _vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Cotangent, ad: AD) -> Sequence[Node | None]:
     graph = graph_of(node.attrs["body"])
     leaves = list(graph.inputs.values())
     floats = [x for x in leaves if x.dtype.is_float]
-    outputs = list(prepared(graph, floats, lacks_vjp).outputs.values())
+    outputs = list(ad.prepared(graph, floats, reverse=True).outputs.values())
     given = [c for c in ct if c is not None]
     seeds = list(zip((y for y, c in zip(outputs, ct, strict=True) if c is not None),
                      placeholders("ct", given), strict=True))
@@ -164,25 +75,25 @@ def _vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
             if outputs[k].op is not LEAF}
     order = toposort(outputs)
     stops = [n for n in order if n in kept and n.dtype.is_float]
-    inside, masks = BodyChain(chain), Handed()
-    own = [masks.enter(found) for found in masks_here(chain, ct)]
-    found = pullback(seeds, [*floats, *stops], inside, given=own)
+    inside, masks = ad.inside(), Handed()
+    own = [masks.enter(found) for found in masks_here(ad, ct)]
+    found = inside.pull(seeds, [*floats, *stops], given=own)
     # After the cotangents, so that nothing is computed again before it is needed.
     values = {x: BARRIER(y, *given) for x, y in zip(leaves, node.inputs, strict=True)} | kept
     values |= masks.outside | dict(zip((seed for _, seed in seeds), given, strict=True))
     base = dict(zip(leaves, node.inputs, strict=True)) | kept
     stages = list(zip(stops, found[len(floats):], strict=True))
     _compute_again(order, base, stages, [*found[:len(floats)], *inside.counts], given, values)
-    gradients = iter(inside.over(found[:len(floats)], values))
+    gradients = iter(outward(ad, inside, found[:len(floats)], values))
     return [next(gradients) if x.dtype.is_float else None for x in leaves]
 
 
-def _masks(node: Node, here: Mapping[int, Masks]) -> Sequence[Masks]:
+def _masks(node: Node, here: Mapping[int, Masks], ad: AD) -> Sequence[Masks]:
     graph, masks = graph_of(node.attrs["body"]), Handed()
     leaves = list(graph.inputs.values())
     floats = [x for x in leaves if x.dtype.is_float]
-    outputs = list(prepared(graph, floats, lacks_vjp).outputs.values())
-    found = body_masks(outputs, floats, {k: masks.enter(m) for k, m in here.items()})
+    outputs = list(ad.prepared(graph, floats, reverse=True).outputs.values())
+    found = ad.masks_inside(outputs, floats, {k: masks.enter(m) for k, m in here.items()})
     values = dict(zip(leaves, node.inputs, strict=True))
     return [masks.leave(found.get(x, ()), values) for x in leaves]
 
@@ -228,20 +139,20 @@ def _compute_again(order: list[Node], base: dict[Node, Node], stages: list[tuple
                                               for x in n.inputs))
 
 
-def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:
+def _jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Any:
     """Tangents are a region too, so that reverse over forward keeps no more."""
     graph = graph_of(node.attrs["body"])
     leaves = list(graph.inputs.values())
     active = [x for x, t in zip(leaves, tangents, strict=True) if t is not None]
     given = [t for t in tangents if t is not None]
-    outputs = list(prepared(graph, active, lacks_jvp).outputs.values())
+    outputs = list(ad.prepared(graph, active, reverse=False).outputs.values())
     seeds = dict(zip(active, placeholders("t", given), strict=True))
     floats = [i for i, y in enumerate(outputs) if y.dtype.is_float]
-    inside = BodyChain(chain)
-    found = pushforward([outputs[i] for i in floats], seeds, inside)
+    inside = ad.inside()
+    found = inside.push([outputs[i] for i in floats], seeds)
     inputs = [*node.inputs, *given]
     inner = [*leaves, *seeds.values()]
-    inside.over([], dict(zip(inner, inputs, strict=True)))
+    outward(ad, inside, [], dict(zip(inner, inputs, strict=True)))
     own = placeholders("x", inputs)
     results = over([*outputs, *found], dict(zip(inner, own, strict=True)))
     place = {i: len(outputs) + p for p, i in enumerate(floats)}
@@ -253,5 +164,4 @@ def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:
 
 # Of the results, `kept` are intermediates that the backward takes as they are.
 CHECKPOINT = register(Op("checkpoint", _infer, vjp=_vjp, jvp=_jvp, decompose=_decompose,
-                         batch=by_element))
-BODIES[CHECKPOINT] = _masks
+                         batch=by_element, masks=_masks))

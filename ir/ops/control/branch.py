@@ -16,9 +16,9 @@ from rlx_py.ir.base.types import TensorType, TupleType, Type, bool_
 from rlx_py.ir.graph.body import Body, graph_of
 from rlx_py.ir.graph.evaluate import evaluate_nodes
 from rlx_py.ir.graph.stored import BodyEmitter, BodyRule
+from rlx_py.ir.graph.transforms import AD, Batcher, Value
 from rlx_py.ir.loops.program import Branch
 from rlx_py.ir.nodes.node import (
-    Chain,
     Cotangent,
     Node,
     Op,
@@ -28,14 +28,7 @@ from rlx_py.ir.nodes.node import (
     register,
     toposort,
 )
-from rlx_py.ir.ops.making.batching import size_of
-from rlx_py.ir.ops.making.beside import Nested
-from rlx_py.ir.ops.making.located import located
-from rlx_py.ir.ops.operands.operand import as_node
-from rlx_py.ir.ops.primitive.elementwise import SELECT
-from rlx_py.ir.ops.primitive.movement import spread
-from rlx_py.passes.batch.batched import Value, batched_results
-from rlx_py.passes.control.region import (
+from rlx_py.ir.ops.control.region import (
     Arguments,
     body_graph,
     captured,
@@ -46,10 +39,14 @@ from rlx_py.passes.control.region import (
     results_of,
     same_results,
     traced,
+    zeros,
 )
-from rlx_py.passes.derive.differentiate import ChainRule, prepared, zeros
-from rlx_py.passes.derive.jvp import lacks_jvp, pushforward
-from rlx_py.passes.derive.vjp import lacks_vjp, pullback
+from rlx_py.ir.ops.making.batching import size_of, spread_out
+from rlx_py.ir.ops.making.beside import Nested
+from rlx_py.ir.ops.making.located import located
+from rlx_py.ir.ops.operands.operand import as_node
+from rlx_py.ir.ops.primitive.elementwise import SELECT
+from rlx_py.ir.ops.primitive.movement import spread
 
 Array = np.ndarray[Any, Any]
 Results = tuple[Sequence[Node], Sequence[Node]]  # leaves, and what a branch makes of them
@@ -105,90 +102,85 @@ def _evaluate(pred: Array, *arrays: Array, then: str, orelse: str) -> tuple[Arra
 
 
 class _Branch:
-    """One branch under differentiation: its leaves, its results, and the chain rule inside it."""
+    """One branch under differentiation: its leaves, its results, and the derivative inside it."""
 
-    def __init__(self, text: str, chain: Chain, lacks_rule: Callable[[Op], bool]) -> None:
+    def __init__(self, text: str, ad: AD, *, reverse: bool) -> None:
         graph = graph_of(text)
         self.leaves = list(graph.inputs.values())
         self.floats = [x for x in self.leaves if x.dtype.is_float]
-        self.outputs = list(prepared(graph, self.floats, lacks_rule).outputs.values())
-        self.chain = ChainRule(chain.singular) if isinstance(chain, ChainRule) else chain
-
-    @property
-    def counts(self) -> list[Node]:
-        """The counts of singular points."""
-        return self.chain.counts if isinstance(self.chain, ChainRule) else []
+        self.outputs = list(ad.prepared(graph, self.floats, reverse=reverse).outputs.values())
+        self.ad = ad.inside()
 
     def pulled(self, seeds: Sequence[Node | None]) -> Results:
         """The cotangents of the float leaves, given those of results."""
         given = [(y, c) for y, c in zip(self.outputs, seeds, strict=True) if c is not None]
-        found = pullback(given, self.floats, self.chain)
+        found = self.ad.pull(given, self.floats)
         return [*self.leaves, *(c for _, c in given)], found
 
     def pushed(self, tangents: Sequence[Node | None]) -> Results:
         """The tangents of the float results, given those of leaves."""
         seeds = {x: t for x, t in zip(self.leaves, tangents, strict=True) if t is not None}
         floats = [y for y in self.outputs if y.dtype.is_float]
-        return [*self.leaves, *seeds.values()], pushforward(floats, seeds, self.chain)
+        return [*self.leaves, *seeds.values()], self.ad.push(floats, seeds)
 
 
 def _chosen(node: Node, further: Sequence[Node], branches: Sequence[_Branch],
-            made: Sequence[Results], chain: Chain) -> list[Node]:
+            made: Sequence[Results], ad: AD) -> list[Node]:
     """The results of a choice between what was made for each branch; counts of singular points go
-    on to the outer chain."""
-    counts = [b.counts for b in branches]
+    on to the outer derivative."""
+    counts = [b.ad.counts for b in branches]
     padded = ([*counts[0], *map(zeros, counts[1])], [*map(zeros, counts[0]), *counts[1]])
     first, second = ((leaves, [*found, *extra])
                      for (leaves, found), extra in zip(made, padded, strict=True))
     result = parts(_node(node.inputs[0], [*node.inputs[1:], *further], first, second))
     own = len(made[0][1])
-    if isinstance(chain, ChainRule):
-        chain.counts += result[own:]
+    ad.counts += result[own:]
     return result[:own]
 
 
-def _vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
-    branches = [_Branch(node.attrs[k], chain, lacks_vjp) for k in ("then", "orelse")]
+def _vjp(node: Node, ct: Cotangent, ad: AD) -> Sequence[Node | None]:
+    branches = [_Branch(node.attrs[k], ad, reverse=True) for k in ("then", "orelse")]
     given = [c for c in ct if c is not None]
     made = []
     for b in branches:
         seeds = iter(placeholders("ct", given))
         made.append(b.pulled([None if c is None else next(seeds) for c in ct]))
-    found = iter(_chosen(node, given, branches, made, chain))
+    found = iter(_chosen(node, given, branches, made, ad))
     return [None, *(next(found) if x.dtype.is_float else None for x in node.inputs[1:])]
 
 
-def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:
-    branches = [_Branch(node.attrs[k], chain, lacks_jvp) for k in ("then", "orelse")]
+def _jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Any:
+    branches = [_Branch(node.attrs[k], ad, reverse=False) for k in ("then", "orelse")]
     given = [t for t in tangents if t is not None]
     made = []
     for b in branches:
         seeds = iter(placeholders("t", given))
         made.append(b.pushed([None if t is None else next(seeds) for t in tangents[1:]]))
-    found = iter(_chosen(node, given, branches, made, chain))
+    found = iter(_chosen(node, given, branches, made, ad))
     return tuple(next(found) if y.dtype.is_float else None for y in branches[0].outputs)
 
 
-def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
+def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], batcher: Batcher) -> Node:
     """Where the choice differs between elements, both are computed and each takes its own."""
     size = size_of(inputs, batched)
-    found = [_batched(node.attrs[k], inputs[1:], batched[1:], size) for k in ("then", "orelse")]
+    found = [_batched(node.attrs[k], inputs[1:], batched[1:], size, batcher)
+             for k in ("then", "orelse")]
     if not batched[0]:
-        spread_out = [(leaves, [v.spread(size) for v in values]) for leaves, values in found]
-        return _node(inputs[0], inputs[1:], spread_out[0], spread_out[1])
-    pairs = zip(*(over([v.spread(size) for v in values],
+        wide = [(leaves, [spread_out(v, size) for v in values]) for leaves, values in found]
+        return _node(inputs[0], inputs[1:], wide[0], wide[1])
+    pairs = zip(*(over([spread_out(v, size) for v in values],
                        dict(zip(leaves, inputs[1:], strict=True))) for leaves, values in found),
                 strict=True)
     return pack(SELECT(spread(inputs[0], a.shape, (0,)), a, b) for a, b in pairs)
 
 
-def _batched(text: str, inputs: Sequence[Node], batched: Sequence[bool],
-             size: int) -> tuple[list[Node], list[Value]]:
+def _batched(text: str, inputs: Sequence[Node], batched: Sequence[bool], size: int,
+             batcher: Batcher) -> tuple[list[Node], list[Value]]:
     """A branch for all elements: its leaves and results."""
     graph = graph_of(text)
     leaves = placeholders("b", inputs)
     given = {x: Value(v, b) for x, v, b in zip(graph.inputs.values(), leaves, batched, strict=True)}
-    return leaves, batched_results(graph, given, size)
+    return leaves, batcher.results(graph, given, size)
 
 
 # ---- code --------------------------------------------------------------------------------------

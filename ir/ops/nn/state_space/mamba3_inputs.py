@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 from rlx_py.ir.base.errors import ArgumentError, ShapeError
 from rlx_py.ir.base.types import TensorType, TupleType, Type
-from rlx_py.ir.nodes.node import Chain, Cotangent, Node, make
+from rlx_py.ir.graph.transforms import AD, Batcher
+from rlx_py.ir.nodes.node import Cotangent, Node, make
+from rlx_py.ir.ops.control.batched import by_element
+from rlx_py.ir.ops.control.region import filled_floats
 from rlx_py.ir.ops.making.arguments import integer, real, require_floats, require_shape
-from rlx_py.ir.ops.making.batching import by_element
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
 from rlx_py.ir.ops.making.rows import before_last
@@ -27,7 +29,6 @@ from rlx_py.ir.ops.primitive.elementwise import DIV, NEG, SELECT, fill
 from rlx_py.ir.ops.primitive.movement import CONCAT, reshaped, spread
 from rlx_py.ir.ops.primitive.reduce import total
 from rlx_py.ir.ops.primitive.special import LOGISTIC
-from rlx_py.passes.control.region import filled_floats
 
 DECAYS = ("rational", "softplus")
 
@@ -175,14 +176,16 @@ MAMBA3_PREPROCESS_BACKWARD = composite("mamba3_preprocess_backward", _infer_back
                                        _decompose_backward)
 
 
-def _vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Cotangent, ad: AD) -> Sequence[Node | None]:
     cts = filled_floats(ct, node)
     return list(MAMBA3_PREPROCESS_BACKWARD(*cts, *node.inputs, **node.attrs))
 
 
-def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool]) -> Node:
+def _batch(node: Node, inputs: Sequence[Node], batched: Sequence[bool], batcher: Batcher) -> Node:
     """The batch axis is one more of rows, unless each has its own bias."""
-    return by_element(node, inputs, batched) if batched[1] else make(node.op, inputs, node.attrs)
+    if batched[1]:
+        return by_element(node, inputs, batched, batcher)
+    return make(node.op, inputs, node.attrs)
 
 
 MAMBA3_PREPROCESS = composite("mamba3_preprocess", _infer, _decompose, vjp=_vjp, batch=_batch,

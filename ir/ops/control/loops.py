@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
-import rlx_py.passes.control.scan_rules  # noqa: F401  (registers the op)
+import rlx_py.ir.ops.control.scan_rules  # noqa: F401  (registers the op)
 from rlx_py.ir.base.dim import Dim
 from rlx_py.ir.base.errors import ArgumentError, RLXError, ShapeError
 from rlx_py.ir.base.tree import Tree, flatten
 from rlx_py.ir.base.types import TensorType, bool_
 from rlx_py.ir.nodes.node import Node, leaf, project
 from rlx_py.ir.nodes.signature import first_line
+from rlx_py.ir.ops.control.region import captured, over, placeholders, traced
+from rlx_py.ir.ops.control.scan import kept_nodes, loop_node
 from rlx_py.ir.ops.making.beside import Nested
 from rlx_py.ir.ops.making.checkpoints import budget, count, every
 from rlx_py.ir.ops.making.constant import constant
@@ -22,8 +24,6 @@ from rlx_py.ir.ops.operands.operand import as_node
 from rlx_py.ir.ops.primitive.barrier import IN_MEMORY
 from rlx_py.ir.ops.primitive.elementwise import MUL, SELECT
 from rlx_py.ir.ops.primitive.movement import reshaped, spread
-from rlx_py.passes.control.region import captured, over, placeholders, traced
-from rlx_py.passes.control.scan import kept_nodes, loop_node
 
 Checkpoints = str | every | count | budget | None
 

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx_py.ir.base.errors import NotDifferentiable
+from rlx_py.ir.graph.activity import dependents
 from rlx_py.ir.graph.body import graph_of
 from rlx_py.ir.graph.graph import inline
-from rlx_py.ir.nodes.node import Chain, Cotangent, Node, Op, at, project, register, toposort
+from rlx_py.ir.graph.transforms import AD, Value
+from rlx_py.ir.nodes.node import Cotangent, Node, Op, at, project, register, toposort
+from rlx_py.ir.ops.control.dead_rows import Handed, loop_masks, masks_here, of_one_step, rests_on
+from rlx_py.ir.ops.control.masks import Masks, masked
+from rlx_py.ir.ops.control.region import body_graph, over, placeholders, zeros
+from rlx_py.ir.ops.control.scan import evaluate_loop, infer, is_steep, loop_node, loop_of
+from rlx_py.ir.ops.control.scan_batch import batch_loop
+from rlx_py.ir.ops.control.scan_program import LOOP_PROGRAM
 from rlx_py.ir.ops.making.families import add_all
 from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
-from rlx_py.passes.analysis.activity import dependents
-from rlx_py.passes.batch.batched import Value, batched_results
-from rlx_py.passes.control.dead_rows import Handed, loop_masks, masks_here, of_one_step, rests_on
-from rlx_py.passes.control.region import body_graph, over, placeholders
-from rlx_py.passes.control.scan import evaluate_loop, infer, is_steep, loop_node, loop_of
-from rlx_py.passes.control.scan_batch import batch_loop
-from rlx_py.passes.control.scan_program import LOOP_PROGRAM
-from rlx_py.passes.derive.dead.handed import BODIES
-from rlx_py.passes.derive.dead.mask import Masks, masked
-from rlx_py.passes.derive.differentiate import ChainRule, prepared, zeros
-from rlx_py.passes.derive.jvp import lacks_jvp, pushforward
-from rlx_py.passes.derive.vjp import lacks_vjp, pullback
 
 
 class Derivative:
     """A loop over what a forward loop took, made and stacked; its body is being written."""
 
-    def __init__(self, node: Node, chain: Chain, lacks_rule: Callable[[Op], bool]) -> None:
+    def __init__(self, node: Node, ad: AD, *, reverse: bool) -> None:
         self.node, self.loop = node, loop_of(node)
         self.carries, self.xs, self.consts = self.loop.leaves()
         leaves = [*self.carries, *self.xs, *self.consts]
@@ -38,10 +34,9 @@ class Derivative:
         # A value that is handed in twice is one, so that its sum over the steps is one as well.
         one = dict(zip(self.shared, self.consts, strict=True))
         merged = over(written, {x: one[v] for x, v in zip(self.consts, self.shared, strict=True)})
-        graph = prepared(body_graph(leaves, merged), self.floats, lacks_rule)
+        graph = ad.prepared(body_graph(leaves, merged), self.floats, reverse=reverse)
         self.outputs = list(graph.outputs.values())
-        self.outer = chain
-        self.chain = ChainRule(chain.singular) if isinstance(chain, ChainRule) else chain
+        self.outer, self.ad = ad, ad.inside()
         self.values, self.origins = self._values(written)
 
     def _values(self, written: list[Node]) -> tuple[dict[Node, Node], dict[Node, Node]]:
@@ -67,10 +62,6 @@ class Derivative:
             return self.node.inputs[0]
         return project(self.node, len(self.node) - 1) if self.loop.cond else None
 
-    def counts(self) -> list[Node]:
-        """The counts of singular points of one step."""
-        return self.chain.counts if isinstance(self.chain, ChainRule) else []
-
     def over(self, found: Iterable[Node]) -> list[Node]:
         """Nodes of the forward body over leaves of the derivative's."""
         roots = list(found)
@@ -82,9 +73,9 @@ class Derivative:
         """The results of the loop: carries (leaf: first value and next one), then stacked ys.
 
         sequences, consts: what stands outside for further leaves. Counts of singular points go on
-        to the outer chain, summed over the steps.
+        to the outer derivative, summed over the steps.
         """
-        counts = self.over(self.counts())
+        counts = self.over(self.ad.counts)
         results = [*(after for _, after in carries.values()), *ys, *counts]
         used = set(toposort(results))
         stacked = {x: n for x, n in (*sequences.items(), *self.origins.items()) if x in used}
@@ -95,23 +86,22 @@ class Derivative:
                          list(moving.values()), list(fixed.values()),
                          [*carries, *moving, *fixed], results, length=self.loop.length,
                          reverse=reverse, keep=self.loop.keep)
-        if counts and isinstance(self.outer, ChainRule):
-            for k in range(len(results) - len(counts), len(results)):
-                self.outer.counts.append(REDUCE_SUM(project(made, k), axes=(0,)))
+        for k in range(len(results) - len(counts), len(results)):
+            self.outer.counts.append(REDUCE_SUM(project(made, k), axes=(0,)))
         return [project(made, k) for k in range(len(results) - len(counts))]
 
 
 # ---- reverse mode ------------------------------------------------------------------------------
 
 
-def _vjp(node: Node, ct: Cotangent, chain: Chain,
+def _vjp(node: Node, ct: Cotangent, ad: AD,
          onto: Sequence[Cotangent] | None = None) -> Sequence[Node | None]:
     """Sums for constants go on from what has reached them, step after step, so that a loop and its
     segments add in one order."""
     if loop_of(node).length is None:
         raise NotDifferentiable("while_loop without max_steps has no reverse mode: nothing says "
                                 "how much to store" + at(node.loc))
-    d = Derivative(node, chain, lacks_vjp)
+    d = Derivative(node, ad, reverse=True)
     before = dict(zip([*d.carries, *d.xs, *d.consts], (onto or [None] * len(node.inputs))[
         int(d.loop.counted):], strict=True))
     fixed = [x for x in d.consts if x.dtype.is_float]
@@ -119,12 +109,12 @@ def _vjp(node: Node, ct: Cotangent, chain: Chain,
     seeds = {k: c for k, c in enumerate(ct[:len(d.outputs)]) if c is not None}
     leaves = dict(zip(seeds, placeholders("ct", [d.outputs[k] for k in seeds]), strict=True))
     masks = Handed()
-    given, _ = _masks_of_steps(d, masks, dict(zip(seeds, masks_here(chain, ct), strict=False)))
+    given, _ = _masks_of_steps(d, masks, dict(zip(seeds, masks_here(ad, ct), strict=False)))
     order = toposort(d.outputs)  # whichever have cotangents, so that sums are in one order
     while True:
-        d.counts().clear()
-        found = dict(zip(d.floats, pullback(
-            [(d.outputs[k], c) for k, c in leaves.items()], d.floats, d.chain,
+        d.ad.counts.clear()
+        found = dict(zip(d.floats, d.ad.pull(
+            [(d.outputs[k], c) for k, c in leaves.items()], d.floats,
             lambda _: reversed(order), onto=totals,
             given=[given.get(k, ()) for k in leaves]), strict=True))
         own_cts = set(leaves.values())
@@ -159,31 +149,32 @@ def _masks_of_steps(d: Derivative, masks: Handed, here: Mapping[int, Masks]
     roots = {k: masks.enter(m if k < n else of_one_step(m, d.outputs[k].rank + 1))
              for k, m in here.items() if k < len(d.outputs)}
     fixed = {*d.consts, *masks.outside}
-    return loop_masks(d.outputs, d.carries, d.floats, fixed, roots)
+    return loop_masks(d.outputs, d.carries, d.floats, fixed, roots, d.ad)
 
 
-def _masks(node: Node, here: Mapping[int, Masks]) -> Sequence[Masks]:
+def _masks(node: Node, here: Mapping[int, Masks], ad: AD) -> Sequence[Masks]:
     """Of constants and first carries where they hold at every step; of sequences at each step."""
-    d, masks = Derivative(node, ChainRule(), lacks_vjp), Handed()
+    d, masks = Derivative(node, ad, reverse=True), Handed()
     _, found = _masks_of_steps(d, masks, here)
     same = dict(zip(d.consts, d.shared, strict=True))
     results = [masks.leave(found.get(x, ()), same) for x in d.carries]
     steps = dict(zip(d.xs, d.given, strict=True))
     for x in d.xs:
-        results.append(_over_steps(found.get(x, ()), steps, same | masks.outside, d.loop.length))
+        results.append(_over_steps(found.get(x, ()), steps, same | masks.outside, d))
     results += [masks.leave(found.get(x, ()), same) for x in d.consts]
     return [*([()] if d.loop.counted else []), *results]
 
 
 def _over_steps(masks: Masks, steps: Mapping[Node, Node], same: Mapping[Node, Node],
-                length: int | None) -> Masks:
+                d: Derivative) -> Masks:
     """Masks of a slice, over those of other slices and what is the same at each step, stacked."""
     kept = [m for m in masks if rests_on(m.node, {**steps, **same})]
-    if not kept or length is None:
+    if not kept or d.loop.length is None:
         return ()
     leaves = {x: Value(v, True) for x, v in steps.items()}
     leaves |= {x: Value(v, False) for x, v in same.items()}
-    stacked = batched_results(body_graph(list(leaves), [m.node for m in kept]), leaves, length)
+    body = body_graph(list(leaves), [m.node for m in kept])
+    stacked = d.ad.batcher.results(body, leaves, d.loop.length)
     found: Masks = ()
     for m, v in zip(kept, stacked, strict=True):
         later = tuple(a + 1 for a in m.axes)
@@ -194,8 +185,8 @@ def _over_steps(masks: Masks, steps: Mapping[Node, Node], same: Mapping[Node, No
 # ---- forward mode ------------------------------------------------------------------------------
 
 
-def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:
-    d = Derivative(node, chain, lacks_jvp)
+def _jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Any:
+    d = Derivative(node, ad, reverse=False)
     _, *given = d.loop.split(tangents)
     at_leaf = dict(zip([*d.carries, *d.xs, *d.consts], [t for part in given for t in part],
                        strict=True))
@@ -211,7 +202,7 @@ def _jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:
     leaves = [x for x in d.floats if x in active]
     seeds = dict(zip(leaves, placeholders("t", leaves), strict=True))
     moved = [k for k, y in enumerate(d.outputs) if y in depends]
-    found = pushforward([d.outputs[k] for k in moved], seeds, d.chain)
+    found = d.ad.push([d.outputs[k] for k in moved], seeds)
     pushed = dict(zip(moved, found, strict=True))
     firsts = {x: zeros(x) if t is None else t for x, t in at_leaf.items() if x in active}
     after = {k: pushed.get(k, zeros(x)) for k, x in enumerate(d.carries) if x in active}
@@ -248,5 +239,4 @@ def _beside(d: Derivative, seeds: Mapping[Node, Node], firsts: Mapping[Node, Nod
 
 
 SCAN: Op = register(Op("scan", infer, evaluate_loop, _vjp, _jvp, kernel=LOOP_PROGRAM,
-                        batch=batch_loop, onto=_vjp))
-BODIES[SCAN] = _masks
+                        batch=batch_loop, onto=_vjp, masks=_masks))

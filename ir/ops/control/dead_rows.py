@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from rlx_py.ir.nodes.node import LEAF, Chain, Cotangent, Node, leaf, toposort
-from rlx_py.passes.analysis.activity import dependents
-from rlx_py.passes.control.region import over
-from rlx_py.passes.derive.dead.mask import Mask, Masks, carried, common, either
-from rlx_py.passes.derive.dead.sources import find_masks
-from rlx_py.passes.derive.differentiate import ChainRule
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import LEAF, Cotangent, Node, leaf, toposort
+from rlx_py.ir.ops.control.masks import Mask, Masks, carried, common, either
+from rlx_py.ir.ops.control.region import over
 
 
 class Handed:
@@ -38,10 +36,9 @@ class Handed:
         return tuple(Mask(n, m.axes) for n, m in zip(nodes, kept, strict=True))
 
 
-def masks_here(chain: Chain, ct: Cotangent) -> list[Masks]:
+def masks_here(ad: AD, ct: Cotangent) -> list[Masks]:
     """The masks of those results of the node whose rule is asked that have a cotangent."""
-    masks = chain.masks if isinstance(chain, ChainRule) else {}
-    return [masks.get(k, ()) for k, c in enumerate(ct) if c is not None]
+    return [ad.masks.get(k, ()) for k, c in enumerate(ct) if c is not None]
 
 
 def rests_on(node: Node, known: Container[Node]) -> bool:
@@ -49,17 +46,8 @@ def rests_on(node: Node, known: Container[Node]) -> bool:
     return all(n.op is not LEAF or n in known for n in toposort([node]))
 
 
-def body_masks(outputs: Sequence[Node], floats: Sequence[Node],
-               roots: Mapping[int, Masks]) -> dict[Node, Masks]:
-    """The masks of those float leaves of a body that cotangents of results (by number) reach."""
-    order = toposort(outputs)
-    found = find_masks(order, dependents(order, floats), floats,
-                       [(outputs[k], masks) for k, masks in roots.items()])
-    return {x: found.masks[x, 0] for x in floats if (x, 0) in found.masks}
-
-
 def loop_masks(outputs: Sequence[Node], carries: Sequence[Node], floats: Sequence[Node],
-               fixed: Container[Node], roots: Mapping[int, Masks]
+               fixed: Container[Node], roots: Mapping[int, Masks], ad: AD
                ) -> tuple[dict[int, Masks], dict[Node, Masks]]:
     """The masks of a body's results that hold at every step, given those of the whole loop's; and
     with them those of the leaves.
@@ -69,7 +57,7 @@ def loop_masks(outputs: Sequence[Node], carries: Sequence[Node], floats: Sequenc
     """
     current = dict(roots)
     while True:
-        found = body_masks(outputs, floats, current)
+        found = ad.masks_inside(outputs, floats, current)
         after = dict(current)
         for k, x in enumerate(carries):
             if x in found:

@@ -10,17 +10,15 @@ from typing import Any
 
 from rlx_py.ir.base.errors import ShapeError
 from rlx_py.ir.base.types import TensorType, TupleType, Type
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
+from rlx_py.ir.ops.control.batched import merge_rows
 from rlx_py.ir.ops.making.arguments import require_floats, require_shape
-from rlx_py.ir.ops.making.batching import merge_rows
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
 from rlx_py.ir.ops.making.rows import first_axis
 from rlx_py.ir.ops.nn.norm.gated_norm import gate_of
-from rlx_py.ir.ops.operands.operand import operands
-from rlx_py.ir.ops.operands.precision import in_compute_type
-from rlx_py.ir.ops.primitive.movement import reshaped
-from rlx_py.passes.recurrent.mamba3 import (
+from rlx_py.ir.ops.nn.state_space.mamba3 import (
     Mamba3State,
     Mixer,
     Operands,
@@ -30,6 +28,9 @@ from rlx_py.passes.recurrent.mamba3 import (
     d_gradient,
     taken,
 )
+from rlx_py.ir.ops.operands.operand import operands
+from rlx_py.ir.ops.operands.precision import in_compute_type
+from rlx_py.ir.ops.primitive.movement import reshaped
 
 
 def _check(name: str, types: Sequence[TensorType], has_d: bool, has_z: bool, angles: str) -> None:
@@ -108,7 +109,7 @@ def _decompose_backward(dy: Node, *nodes: Node, has_d: bool, has_z: bool, angles
 MAMBA3_SISO_BACKWARD = composite("mamba3_siso_backward", _infer_backward, _decompose_backward)
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return list(MAMBA3_SISO_BACKWARD(ct, *node.inputs, **node.attrs))
 
 

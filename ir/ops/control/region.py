@@ -13,14 +13,14 @@ from rlx_py.ir.base.tree import Tree, flatten
 from rlx_py.ir.base.types import TensorType, TupleType
 from rlx_py.ir.graph.body import Body, graph_of
 from rlx_py.ir.graph.graph import Graph, inline
+from rlx_py.ir.graph.transforms import AD
 from rlx_py.ir.nodes.home import body
-from rlx_py.ir.nodes.node import LEAF, Chain, Node, at, leaf, project, toposort, user_location
+from rlx_py.ir.nodes.node import LEAF, Node, at, leaf, project, toposort, user_location
 from rlx_py.ir.ops.making.beside import following
 from rlx_py.ir.ops.making.constant import CONSTANT
 from rlx_py.ir.ops.making.located import located
 from rlx_py.ir.ops.operands.operand import as_node
 from rlx_py.ir.ops.primitive.movement import filled
-from rlx_py.passes.derive.differentiate import ChainRule
 
 LARGEST_CONSTANT = 16  # elements; larger ones are handed in, since a text repeats what it holds
 
@@ -178,6 +178,11 @@ def parts(node: Node) -> list[Node]:
     return [project(node, i) for i in range(len(node))]
 
 
+def zeros(like: Node) -> Node:
+    """Zeros of a node's type."""
+    return filled(0, like.tensor)
+
+
 def filled_floats(given: Sequence[Node | None], node: Node) -> list[Node]:
     """What is given for the float results of a node, zeros where nothing is."""
     assert isinstance(node.type, TupleType)
@@ -191,25 +196,11 @@ def over(found: Sequence[Node], values: Mapping[Node, Node]) -> list[Node]:
     return [done[n] for n in found]
 
 
-class BodyChain(ChainRule):
-    """The chain rule inside a body: what it counts is given in terms of what is outside."""
-
-    def __init__(self, outer: Chain) -> None:
-        super().__init__(outer.singular if isinstance(outer, ChainRule) else "ieee")
-        self.outer = outer
-
-    def __call__(self, ct: Node, partial: Node) -> Node:
-        """ct · partial, as outside."""
-        if isinstance(self.outer, ChainRule):
-            return super().__call__(ct, partial)
-        return self.outer(ct, partial)
-
-    def over(self, found: Sequence[Node], values: dict[Node, Node]) -> list[Node]:
-        """Nodes of the body over what is outside, the counts among them."""
-        # Products with a tangent leaf belong to derivatives that nobody asked for.
-        counts = [c for c in self.counts
-                  if all(n.op is not LEAF or n in values for n in toposort([c]))]
-        made = over([*found, *counts], values)
-        if isinstance(self.outer, ChainRule):
-            self.outer.counts += made[len(found):]
-        return made[:len(found)]
+def outward(ad: AD, inside: AD, found: Sequence[Node], values: dict[Node, Node]) -> list[Node]:
+    """Nodes of a body over what is outside; `ad` takes over what was counted inside."""
+    # Products with a tangent leaf belong to derivatives that nobody asked for.
+    counts = [c for c in inside.counts
+              if all(n.op is not LEAF or n in values for n in toposort([c]))]
+    made = over([*found, *counts], values)
+    ad.counts += made[len(found):]
+    return made[:len(found)]

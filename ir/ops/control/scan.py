@@ -20,8 +20,8 @@ from rlx_py.ir.base.types import TensorType, TupleType, Type, bool_, i64
 from rlx_py.ir.graph.body import Body, graph_of
 from rlx_py.ir.graph.evaluate import evaluate_nodes
 from rlx_py.ir.nodes.node import OPS, PROJECT, TUPLE, Node, make, toposort
+from rlx_py.ir.ops.control.region import body_graph, over, parts, placeholders, result_types
 from rlx_py.ir.ops.making.families import POLYNOMIAL
-from rlx_py.passes.control.region import body_graph, over, parts, placeholders, result_types
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")

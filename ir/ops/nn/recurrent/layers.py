@@ -9,10 +9,10 @@ from rlx_py.ir.base.errors import ArgumentError, ShapeError
 from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.located import located
 from rlx_py.ir.ops.nn.dense import LINEAR
+from rlx_py.ir.ops.nn.recurrent.cells import CELL_OPS, GRU, LSTM, RNN, SCAN_OPS, Cell
 from rlx_py.ir.ops.numpy.shaping import concatenate, moveaxis, stack
 from rlx_py.ir.ops.operands.operand import operands
 from rlx_py.ir.ops.primitive.movement import filled, reshaped
-from rlx_py.passes.recurrent.cells import CELL_OPS, GRU, LSTM, RNN, SCAN_OPS, Cell
 
 State = Any  # a node [B, H], or for long short-term memory a pair of them
 Weights = Sequence[Sequence[Any]]

@@ -8,9 +8,9 @@ from math import prod
 from rlx_py.ir.base.errors import ArgumentError, DTypeError
 from rlx_py.ir.graph.graph import Graph, require_graph
 from rlx_py.ir.nodes.node import Node, at, user_location
+from rlx_py.ir.ops.control.region import over
 from rlx_py.ir.ops.numpy.creation import eye
 from rlx_py.passes.batch.vmap import vmap
-from rlx_py.passes.control.region import over
 from rlx_py.passes.derive.differentiate import leaves_of
 from rlx_py.passes.derive.jvp import jvp
 from rlx_py.passes.derive.vjp import Names, grad, vjp

@@ -7,7 +7,7 @@ cotangents. A function may call itself in its rule; there it has the rule again,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx_py.ir.base.errors import ArgumentError, ShapeError
@@ -15,16 +15,17 @@ from rlx_py.ir.base.tree import Tree
 from rlx_py.ir.base.types import TensorType, TupleType, Type
 from rlx_py.ir.graph.body import Body, graph_of
 from rlx_py.ir.graph.graph import Graph
-from rlx_py.ir.nodes.node import Chain, Cotangent, Node, Op, at, register, toposort, user_location
-from rlx_py.ir.ops.making.batching import by_element
-from rlx_py.passes.control.region import (
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Cotangent, Node, Op, at, register, user_location
+from rlx_py.ir.ops.control.batched import by_element
+from rlx_py.ir.ops.control.region import (
     Arguments,
-    BodyChain,
     Function,
     Recursion,
     applied,
     closed,
     filled_floats,
+    outward,
     parts,
     placeholders,
     result_types,
@@ -32,9 +33,6 @@ from rlx_py.passes.control.region import (
     same_results,
     traced,
 )
-from rlx_py.passes.derive.differentiate import ChainRule, prepared
-from rlx_py.passes.derive.jvp import lacks_jvp, pushforward
-from rlx_py.passes.derive.vjp import lacks_vjp, pullback
 
 SELF_CALLS = 2  # how deep a function called in its own rule still has it; beyond, fn's derivative
 
@@ -153,7 +151,7 @@ def _decompose_vjp(*inputs: Node, primal: str, forward: str, backward: str,
     return tuple(applied(primal, inputs))
 
 
-def _vjp_of_custom_vjp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
+def _vjp_of_custom_vjp(node: Node, ct: Cotangent, ad: AD) -> Sequence[Node | None]:
     residuals = applied(node.attrs["forward"], node.inputs)
     cts = filled_floats(ct, node)
     grads: list[Node | None] = [None] * len(node.inputs)
@@ -169,11 +167,12 @@ CUSTOM_VJP = register(Op("custom_vjp", _infer_vjp, vjp=_vjp_of_custom_vjp,
 # ---- a rule for tangents -----------------------------------------------------------------------
 
 
-def custom_jvp(fn: Function, rule: Function) -> Function:
+def custom_jvp(fn: Function, rule: Function, check_linear: Callable[[Body, int], None]) -> Function:
     """fn with a forward rule: rule(primals, tangents) -> (fn's result, its tangents).
 
     Tangents are nested as arguments and results, None for what is no float; a result's may be None
-    for zero. The rule must be linear in the tangents, so reverse mode is its transpose. Both are
+    for zero. The rule must be linear in the tangents (check_linear raises where its body, behind so
+    many leaves, is not), so reverse mode is its transpose. Both are
     called once at each call, with nodes, and use nothing but their arguments and constants. Raises
     ArgumentError (nesting, leaves from outside, a rule that is not linear), ShapeError.
     """
@@ -196,7 +195,7 @@ def custom_jvp(fn: Function, rule: Function) -> Function:
         used = [t for t in given if t is not None]
         tangent = closed("custom_jvp: rule", [*leaves, *used], found)
         node = CUSTOM_JVP(*arguments.nodes, primal=primal, tangent=tangent, places=places)
-        _check_linear(tangent, len(leaves))
+        check_linear(tangent, len(leaves))
         return tree.build(parts(node))
 
     return call
@@ -221,16 +220,6 @@ def _result_tangents(value: Any, results: list[Node],
     return tuple(places), tangents
 
 
-def _check_linear(tangent: Body, count: int) -> None:
-    graph = prepared(tangent.graph, list(tangent.graph.inputs.values())[count:], lacks_vjp)
-    leaves = list(graph.inputs.values())[count:]
-    outputs = list(graph.outputs.values())
-    seeds = list(zip(outputs, placeholders("ct", outputs), strict=True))
-    reached = toposort(pullback(seeds, leaves, ChainRule()))
-    if not set(leaves).isdisjoint(reached):
-        raise ArgumentError("custom_jvp: rule is not linear in the tangents" + at(user_location()))
-
-
 def _infer_jvp(*types: TensorType, primal: str, tangent: str, places: tuple[int, ...]) -> Type:
     results = result_types(primal, types)
     floats = [t for t in types if t.dtype.is_float]
@@ -243,16 +232,16 @@ def _decompose_jvp(*inputs: Node, primal: str, tangent: str,
     return tuple(applied(primal, inputs))
 
 
-def _rule(node: Node, lacks: Any) -> tuple[Graph, list[Node], list[Node]]:
+def _rule(node: Node, ad: AD, *, reverse: bool) -> tuple[Graph, list[Node], list[Node]]:
     """The prepared rule, its leaves for the arguments and those for tangents."""
     graph = graph_of(node.attrs["tangent"])
     count = len(node.inputs)
     leaves = list(graph.inputs.values())
-    return prepared(graph, leaves[count:], lacks), leaves[:count], leaves[count:]
+    return ad.prepared(graph, leaves[count:], reverse=reverse), leaves[:count], leaves[count:]
 
 
-def _jvp_of_custom_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain) -> Any:
-    graph, primals, leaves = _rule(node, lacks_jvp)
+def _jvp_of_custom_jvp(node: Node, tangents: Sequence[Node | None], ad: AD) -> Any:
+    graph, primals, leaves = _rule(node, ad, reverse=False)
     floats = [t for t, x in zip(tangents, node.inputs, strict=True) if x.dtype.is_float]
     values = dict(zip(primals, node.inputs, strict=True))
     seeds: dict[Node, Node] = {}
@@ -261,17 +250,17 @@ def _jvp_of_custom_jvp(node: Node, tangents: Sequence[Node | None], chain: Chain
         if given is not None:
             (seeds[at_leaf],) = placeholders("seed", [given])
             values[seeds[at_leaf]] = given
-    with_chain = BodyChain(chain)
-    found = pushforward(list(graph.outputs.values()), seeds, with_chain)
-    made = with_chain.over(found, values)
+    inside = ad.inside()
+    found = inside.push(list(graph.outputs.values()), seeds)
+    made = outward(ad, inside, found, values)
     parts: list[Node | None] = [None] * len(node)
     for place, t in zip(node.attrs["places"], made, strict=True):
         parts[place] = t
     return tuple(parts)
 
 
-def _vjp_of_custom_jvp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node | None]:
-    graph, primals, leaves = _rule(node, lacks_vjp)
+def _vjp_of_custom_jvp(node: Node, ct: Cotangent, ad: AD) -> Sequence[Node | None]:
+    graph, primals, leaves = _rule(node, ad, reverse=True)
     values = dict(zip(primals, node.inputs, strict=True))
     seeds = []
     for place, y in zip(node.attrs["places"], graph.outputs.values(), strict=True):
@@ -279,8 +268,8 @@ def _vjp_of_custom_jvp(node: Node, ct: Cotangent, chain: Chain) -> Sequence[Node
             (seed,) = placeholders("ct", [y])
             values[seed] = ct[place]
             seeds.append((y, seed))
-    with_chain = BodyChain(chain)
-    made = iter(with_chain.over(pullback(seeds, leaves, with_chain), values))
+    inside = ad.inside()
+    made = iter(outward(ad, inside, inside.pull(seeds, leaves), values))
     return [next(made) if x.dtype.is_float else None for x in node.inputs]
 
 

@@ -11,21 +11,22 @@ from typing import Any
 
 from rlx_py.ir.base.errors import ArgumentError, ShapeError
 from rlx_py.ir.base.types import TensorType, TupleType, Type
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
+from rlx_py.ir.ops.control.batched import merge_rows
+from rlx_py.ir.ops.control.loops import scan
 from rlx_py.ir.ops.making.arguments import real, require_floats, require_shape
-from rlx_py.ir.ops.making.batching import merge_rows
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
 from rlx_py.ir.ops.making.rows import first_axis
+from rlx_py.ir.ops.nn.state_space.outer_states import swapped
+from rlx_py.ir.ops.nn.state_space.ssm import check_groups, state_of
 from rlx_py.ir.ops.numpy.einsum import einsum
 from rlx_py.ir.ops.operands.operand import convert, operands
 from rlx_py.ir.ops.operands.precision import in_compute_type
 from rlx_py.ir.ops.primitive.elementwise import EXP
 from rlx_py.ir.ops.primitive.movement import filled, reshaped, spread
 from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
-from rlx_py.passes.control.loops import scan
-from rlx_py.passes.recurrent.outer_states import swapped
-from rlx_py.passes.recurrent.ssm import check_groups, state_of
 
 
 def _check(name: str, q: TensorType, k: TensorType, v: TensorType, g: TensorType, beta: TensorType,
@@ -149,7 +150,7 @@ GATED_DELTA_NET_BACKWARD = composite("gated_delta_net_backward", _infer_backward
                                      _decompose_backward)
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return list(GATED_DELTA_NET_BACKWARD(ct, *node.inputs, **node.attrs))
 
 

@@ -27,10 +27,9 @@ from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.graph.query import minimum_cut
 from rlx_py.ir.graph.stored import ContractRule
 from rlx_py.ir.nodes.node import LEAF, PROJECT, TUPLE, Node, at, toposort, user_location
+from rlx_py.ir.ops.control.region import placeholders
 from rlx_py.ir.ops.making.families import POLYNOMIAL
-from rlx_py.passes.control.region import placeholders
-from rlx_py.passes.derive.differentiate import ChainRule
-from rlx_py.passes.derive.vjp import pullback
+from rlx_py.passes.derive.derivation import Derivation
 from rlx_py.passes.rewrite.simplify import simplify
 
 _SOURCE, _SINK = "source", "sink"
@@ -79,7 +78,7 @@ def _read_again(graph: Graph) -> tuple[dict[Node, Node], list[Node]]:
     floats = [n for n in graph.inputs.values() if n.dtype.is_float]
     forward = [n for n in toposort(graph.outputs.values()) if n.op is not LEAF]
     cts = placeholders("ct", results)
-    found = pullback(list(zip(results, cts, strict=True)), floats, ChainRule())
+    found = Derivation().pull(list(zip(results, cts, strict=True)), floats)
     both = simplify(graph.derive({str(i): n for i, n in enumerate([*found, *forward])}))
     roots = list(both.outputs.values())
     values: dict[Node, Node] = {}

@@ -11,19 +11,16 @@ from typing import Any
 
 from rlx_py.ir.base.errors import ArgumentError, ShapeError
 from rlx_py.ir.base.types import TensorType, TupleType, Type
-from rlx_py.ir.nodes.node import Chain, Node
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node
+from rlx_py.ir.ops.control.batched import merge_rows
 from rlx_py.ir.ops.making.arguments import real, require_floats, require_shape
-from rlx_py.ir.ops.making.batching import merge_rows
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
 from rlx_py.ir.ops.making.rows import first_axis
 from rlx_py.ir.ops.nn.norm.gated_norm import gate_of
 from rlx_py.ir.ops.nn.norm.norm import check_norm_attributes, scaled, scaled_backward
-from rlx_py.ir.ops.operands.operand import operands
-from rlx_py.ir.ops.operands.precision import in_compute_type
-from rlx_py.ir.ops.primitive.movement import spread
-from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
-from rlx_py.passes.recurrent.mamba3 import (
+from rlx_py.ir.ops.nn.state_space.mamba3 import (
     Mamba3State,
     Mixer,
     Operands,
@@ -33,6 +30,10 @@ from rlx_py.passes.recurrent.mamba3 import (
     d_gradient,
     taken,
 )
+from rlx_py.ir.ops.operands.operand import operands
+from rlx_py.ir.ops.operands.precision import in_compute_type
+from rlx_py.ir.ops.primitive.movement import spread
+from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
 
 # Of [Bt, L, H, R, P]: where x lies, and what belongs to the ranks of a head.
 ALONE, RANKS = (0, 1, 2, 4), (2, 3, 4)
@@ -143,7 +144,7 @@ def _decompose_backward(dy: Node, *nodes: Node, **attrs: Any) -> tuple[Node, ...
 MAMBA3_MIMO_BACKWARD = composite("mamba3_mimo_backward", _infer_backward, _decompose_backward)
 
 
-def _vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+def _vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
     return list(MAMBA3_MIMO_BACKWARD(ct, *node.inputs, **node.attrs))
 
 

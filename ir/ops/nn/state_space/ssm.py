@@ -10,27 +10,28 @@ from typing import Any
 
 from rlx_py.ir.base.errors import ShapeError
 from rlx_py.ir.base.types import DType, TensorType, TupleType, Type
-from rlx_py.ir.nodes.node import Chain, Node, Op
+from rlx_py.ir.graph.transforms import AD
+from rlx_py.ir.nodes.node import Node, Op
+from rlx_py.ir.ops.control.batched import merge_rows
+from rlx_py.ir.ops.control.loops import scan
 from rlx_py.ir.ops.making.arguments import require_floats, require_shape
-from rlx_py.ir.ops.making.batching import merge_rows
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
 from rlx_py.ir.ops.making.rows import first_axis
 from rlx_py.ir.ops.nn.norm.gated_norm import gate_of
-from rlx_py.ir.ops.numpy.einsum import einsum
-from rlx_py.ir.ops.operands.operand import as_node, convert, operands
-from rlx_py.ir.ops.operands.precision import in_compute_type
-from rlx_py.ir.ops.primitive.elementwise import EXP
-from rlx_py.ir.ops.primitive.movement import filled, reshaped, spread
-from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
-from rlx_py.passes.control.loops import scan
-from rlx_py.passes.recurrent.outer_states import (
+from rlx_py.ir.ops.nn.state_space.outer_states import (
     Outer,
     outer_advanced,
     outer_read,
     outer_read_backward,
     swapped,
 )
+from rlx_py.ir.ops.numpy.einsum import einsum
+from rlx_py.ir.ops.operands.operand import as_node, convert, operands
+from rlx_py.ir.ops.operands.precision import in_compute_type
+from rlx_py.ir.ops.primitive.elementwise import EXP
+from rlx_py.ir.ops.primitive.movement import filled, reshaped, spread
+from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
 
 # Both ops take (x, dt, a, b, c), then d and z where they have them.
 Check = Callable[..., None]
@@ -100,7 +101,7 @@ def _op(name: str, check: Check, decompose: Callable[..., Any],
     backward = composite(f"{name}_backward", _infer_backward(name, check),
                          in_compute_type(decompose_backward))
 
-    def vjp(node: Node, ct: Node, chain: Chain) -> Sequence[Node | None]:
+    def vjp(node: Node, ct: Node, ad: AD) -> Sequence[Node | None]:
         return list(backward(ct, *node.inputs, **node.attrs))
 
     return composite(name, _infer(name, check), in_compute_type(decompose), vjp=vjp,

@@ -1,0 +1,4 @@
+"""Recurrent cells and layers over time, made of scans.
+
+Loops as such are in `ir/ops/control`.
+"""

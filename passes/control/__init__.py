@@ -1,1 +1,0 @@
-"""Operations that own functions: loops, branches, regions, and rules that users give."""

@@ -1,1 +1,0 @@
-"""Recurrent and state-space operations, made of scans."""
