@@ -10,6 +10,8 @@ from rlx_py.ir.base.types import TupleType, Type
 from rlx_py.ir.graph.evaluate import evaluate_all, evaluate_node, leaf_values
 from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.nodes.node import LEAF, Node
+from rlx_py.passes.analysis.cost import flops
+from rlx_py.passes.lower.lower import lower, primitive
 
 
 class ReferenceRunner:
@@ -43,9 +45,9 @@ class ReferenceRunner:
         return tuple(found)
 
     def cost(self) -> Cost:
-        """Every node stores its result."""
+        """Every node stores its result; arithmetic is that of the loops."""
         moved = sum(_nbytes(n.type) for n in self.graph.nodes)
-        return Cost(0, moved, moved, len(self.graph.nodes))
+        return Cost(flops(lower(primitive(self.graph))), moved, moved, len(self.graph.nodes))
 
 
 def _nbytes(type: Type) -> int:

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from rlx_py.ir.base.errors import ArgumentError
 from rlx_py.ir.base.types import DType, f32, f64, i64
-from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import Node, at, user_location
 from rlx_py.ir.ops.numpy.statistics import scaled_root
 from rlx_py.ir.ops.primitive.compare import AND, EQ, GE, LT

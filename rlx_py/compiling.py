@@ -10,12 +10,13 @@ from rlx_py.backends.llvm.backend import CpuBackend
 from rlx_py.backends.reference import ReferenceBackend
 from rlx_py.dynamic import DynamicExecutable, Specializations
 from rlx_py.executable import Executable, Options
-from rlx_py.function import check_threads
+from rlx_py.function import check_flags, check_threads
 from rlx_py.ir.base.config import CONFIG
 from rlx_py.ir.base.dim import names_in
 from rlx_py.ir.base.errors import ArgumentError
 from rlx_py.ir.graph.bind import names_of
-from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.verify import verify
 from rlx_py.nested import NestedExecutable
 from rlx_py.passes.analysis.widening import widened_param
@@ -41,6 +42,7 @@ def compile(graph: Graph, backend: str = "cpu", *, threads: int | None = None,
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise ArgumentError(f"no backend {backend!r}; there are {list(BACKENDS)}")
     check_threads(threads)
+    check_flags(fast_math=fast_math, cache=cache, strict=strict)
     require_graph("compile", graph)
     if not graph.roots:
         raise ArgumentError(f"graph {graph.name!r} gives nothing; name a result with g.output")

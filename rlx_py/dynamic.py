@@ -11,6 +11,7 @@ import numpy as np
 
 from rlx_py.backends.base import Cost
 from rlx_py.executable import Executable, Options
+from rlx_py.function import NO_PARAMS
 from rlx_py.ir.base.dim import names_in
 from rlx_py.ir.base.errors import ArgumentError
 from rlx_py.ir.base.forks import watch
@@ -125,7 +126,7 @@ class DynamicExecutable(Executable):
         """A call, its arrays in a dict; next values are lost."""
         return self._fitting(arrays, self.interface.leaves)._run(arrays, out)
 
-    def init(self, params: Mapping[str, Any]) -> State:
+    def init(self, params: Mapping[str, Any] = NO_PARAMS) -> State:
         """State to train with. Raises also ShapeError where a state has a size that no param has;
         bind the graph first."""
         kept = {**self.interface.params, **self.interface.states}
@@ -137,9 +138,10 @@ class DynamicExecutable(Executable):
         states = {k: initial(k, s.init, bound[k]) for k, s in self.graph.states.items()}
         return self._init(params, {k: bound[k] for k in self.interface.params}, states)
 
-    def step(self, state: State, /, *args: Any, out: Any = None, **inputs: Any) -> Outputs:
+    def step(self, state: State | None = None, /, *args: Any, out: Any = None,
+             **inputs: Any) -> Outputs:
         """Run once at the sizes of the inputs and the state, updating the state in place."""
-        self._check_step(state, args)
+        state = self._checked_state(state, args)
         return self._fitting(inputs, self.interface.inputs, state.params, state.states).step(
             state, out=out, **inputs)
 
@@ -147,16 +149,19 @@ class DynamicExecutable(Executable):
         """What one call at these sizes takes."""
         return self.at(**sizes).cost()
 
-    def profile(self, /, **arrays: Any) -> Profile:
+    def profile(self, /, *args: Any, **arrays: Any) -> Profile:
         """Time per kernel of a call at the sizes of the arrays."""
+        self._check_named(args, "exe.profile")
         return self._fitting(arrays, self.interface.leaves).profile(**arrays)
 
-    def find_nan(self, /, **arrays: Any) -> NonFinite | None:
+    def find_nan(self, /, *args: Any, **arrays: Any) -> NonFinite | None:
         """The first node where a NaN or infinity appears, at the sizes of the arrays."""
+        self._check_named(args, "exe.find_nan")
         return self._fitting(arrays, self.interface.leaves).find_nan(**arrays)
 
-    def check_inputs(self, /, **arrays: Any) -> None:
+    def check_inputs(self, /, *args: Any, **arrays: Any) -> None:
         """Raise ArgumentError for values without meaning, at the sizes of the arrays."""
+        self._check_named(args, "exe.check_inputs")
         self._fitting(arrays, self.interface.leaves).check_inputs(**arrays)
 
     def _fitting(self, given: Mapping[str, Any], types: Mapping[str, TensorType],

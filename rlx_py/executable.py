@@ -48,22 +48,24 @@ class Executable(CompiledFunction):
             raise ArgumentError(f"{self.interface.name!r} has no size {next(iter(sizes))!r}")
         return super().cost()
 
-    def find_nan(self, /, **arrays: Any) -> NonFinite | None:
+    def find_nan(self, /, *args: Any, **arrays: Any) -> NonFinite | None:
         """The first node where a NaN or infinity appears, forward or backward, with the user's
         line; None if all is finite. It evaluates with NumPy, node by node."""
+        self._check_named(args, "exe.find_nan")
         values, _, lent = self._own(arrays)
         found = find_nonfinite(self.graph, values)
         self._called.give_back(lent)
         return found
 
-    def check_inputs(self, /, **arrays: Any) -> None:
+    def check_inputs(self, /, *args: Any, **arrays: Any) -> None:
         """Evaluate with NumPy, node by node, and raise ArgumentError with the user's line where
         compiled code would compute on: a label that is no class, a position outside an axis."""
+        self._check_named(args, "exe.check_inputs")
         values, _, lent = self._own(arrays)
         check_values(self.graph, values)
         self._called.give_back(lent)
 
-    def profile(self, /, **arrays: Any) -> Profile:
+    def profile(self, /, *args: Any, **arrays: Any) -> Profile:
         """Time per kernel of a call on these arrays, with the user's source lines.
 
         Every kernel is run apart, in order, on the values that those before left; of some calls
@@ -71,6 +73,7 @@ class Executable(CompiledFunction):
         else time on the clock. Nothing given is changed. The reference backend's kernels are nodes.
         Raises as a call does, and BackendError for a backend that can't time its kernels.
         """
+        self._check_named(args, "exe.profile")
         values, _, lent = self._own(arrays)
         if not isinstance(self._runner, TimedRunner):
             raise BackendError(f"{self.interface.name!r} runs on a backend that can't profile")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from struct import unpack
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,8 @@ from rlx_py.ir.base.types import TensorType
 from rlx_py.ir.graph.interface import Interface
 from rlx_py.outputs import Outputs
 from rlx_py.state import Apart, Span, State
+
+NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 
 
 class CompiledFunction:
@@ -64,18 +67,19 @@ class CompiledFunction:
         self._called.give_back(lent)
         return Outputs(found)
 
-    def init(self, params: Mapping[str, Any]) -> State:
+    def init(self, params: Mapping[str, Any] = NO_PARAMS) -> State:
         """State to train with: copies of the params, and every state at its initial value."""
         return self._init(params, self.interface.params, self._defaults)
 
-    def step(self, state: State, /, *args: Any, out: Any = None, **inputs: Any) -> Outputs:
+    def step(self, state: State | None = None, /, *args: Any, out: Any = None,
+             **inputs: Any) -> Outputs:
         """Run once on the inputs by name, updating the state's arrays in place.
 
         Raises as a call does, and ArgumentError for a graph without updates or next values, and for
         a state whose arrays can't be written in place: of another type, read-only, in shared
         memory.
         """
-        self._check_step(state, args)
+        state = self._checked_state(state, args)
         if inputs.keys() != self.interface.inputs.keys():
             self._check_names(inputs, self.interface.inputs)
         try:
@@ -114,19 +118,19 @@ class CompiledFunction:
         return State({k: np.array(as_array(k, params[k], t, strict=self.strict))
                       for k, t in types.items()}, {k: v.copy() for k, v in states.items()})
 
-    def _check_call(self, args: Sequence[Any], discard_updates: bool) -> None:
+    def _check_call(self, args: Sequence[Any], discard_updates: Any) -> None:
         """Refuse a call where a step is meant, and inputs without names."""
         called, changed = self.interface, self.interface.changed
-        if args:
-            raise ArgumentError(f"{called.name!r} takes arrays by name: "
-                                f"exe({_blanks(called.leaves)})")
+        self._check_named(args, "exe")
+        check_flags(discard_updates=discard_updates)
         if changed and not discard_updates:
             raise ArgumentError(
                 f"{called.name!r} gives next values of {_some(called)}, which a call would lose: "
                 f"run exe.step(state, …), or exe(…, discard_updates=True)")
 
-    def _check_step(self, state: object, args: Sequence[Any]) -> None:
-        """Refuse a step where a call is meant, what is no state, and inputs without names."""
+    def _checked_state(self, state: object, args: Sequence[Any]) -> State:
+        """The state of a step; refused are a step where a call is meant, what is no state, and
+        inputs without names."""
         called = self.interface
         if not called.changed:
             raise ArgumentError(f"{called.name!r} has no updates or next values, which a step is "
@@ -137,6 +141,13 @@ class CompiledFunction:
         if args:
             raise ArgumentError(f"{called.name!r} takes inputs by name: "
                                 f"exe.step(state, {_blanks(called.inputs)})")
+        return state
+
+    def _check_named(self, args: Sequence[Any], call: str) -> None:
+        """Refuse arrays without names."""
+        if args:
+            raise ArgumentError(f"{self.interface.name!r} takes arrays by name: "
+                                f"{call}({_blanks(self.interface.leaves)})")
 
     def _own(self, arrays: dict[str, Any]) -> tuple[dict[str, Array], bytes, Buffers]:
         """What `take` gives for all leaves, those that a run changes copied."""
@@ -204,6 +215,13 @@ class CompiledFunction:
 
 def _numbers(addresses: bytes) -> tuple[int, ...]:
     return unpack(f"={len(addresses) // 8}Q", addresses)
+
+
+def check_flags(**flags: Any) -> None:
+    """Refuse what is no bool, with ArgumentError: text such as "no" would count as true."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ArgumentError(f"{name} is True or False, not {value!r}")
 
 
 def check_threads(threads: Any) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.primitive.contract import CONTRACT
 from rlx_py.ir.ops.primitive.elementwise import CAST

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlx_py.backends.base import Array, Cost
 from rlx_py.executable import Executable
+from rlx_py.function import NO_PARAMS
 from rlx_py.ir.base.errors import ArgumentError
 from rlx_py.ir.base.tree import Nesting
 from rlx_py.ir.graph.nonfinite import NonFinite
@@ -38,28 +39,22 @@ class NestedExecutable(Executable):
         Without positional arguments it takes and returns names, as every executable. Raises
         ArgumentError (another nesting), ShapeError, DTypeError before it runs.
         """
-        roots = list(self.nesting.roots)
-        if len(args) > len(roots):
-            raise ArgumentError(f"{self.interface.name!r} takes {len(roots)} arguments, "
-                                f"not {len(args)}")
-        given = dict(zip(roots, args, strict=False))
-        twice = [k for k in given if k in arrays]
-        if twice:
-            raise ArgumentError(f"{self.interface.name!r}: {twice[0]!r} is given twice")
+        given = self._placed(args, arrays)
         self._check_call((), discard_updates)
         if not args and self._out_is_leaf and out is not None:
             arrays, out = {**arrays, "out": out}, None
-        found = self.inner._run(self._flat({**given, **arrays}), out)
+        found = self.inner._run(self._flat(given | arrays), out)
         return self._nested(dict(found)) if args else found
 
-    def init(self, params: Any) -> State:
+    def init(self, params: Any = NO_PARAMS) -> State:
         """State to train with, from params nested as the function takes them or by path."""
         root, tree = self.nesting.arguments[0]
         if isinstance(params, Mapping) and set(params) == set(self._params):
             return self.inner.init(params)
         return self.inner.init(dict(zip(self._params, tree.leaves(params, root), strict=True)))
 
-    def step(self, state: State, /, *args: Any, out: Any = None, **inputs: Any) -> Outputs:
+    def step(self, state: State | None = None, /, *args: Any, out: Any = None,
+             **inputs: Any) -> Outputs:
         """Run once on the inputs, nested or by name, updating the state in place."""
         roots = list(self.nesting.roots)[1:]
         if len(args) > len(roots):
@@ -72,17 +67,29 @@ class NestedExecutable(Executable):
         """What one call takes."""
         return self.inner.cost(**sizes)
 
-    def profile(self, /, **arrays: Any) -> Profile:
-        """Time per kernel of a call on arrays, nested or by name."""
-        return self.inner.profile(**self._flat(arrays))
+    def profile(self, /, *args: Any, **arrays: Any) -> Profile:
+        """Time per kernel of a call on arrays, nested as a call takes them or by name."""
+        return self.inner.profile(**self._flat(self._placed(args, arrays) | arrays))
 
-    def find_nan(self, /, **arrays: Any) -> NonFinite | None:
-        """The first node where a NaN or infinity appears, on arrays nested or by name."""
-        return self.inner.find_nan(**self._flat(arrays))
+    def find_nan(self, /, *args: Any, **arrays: Any) -> NonFinite | None:
+        """The first node where a NaN or infinity appears, on arrays as `profile` takes them."""
+        return self.inner.find_nan(**self._flat(self._placed(args, arrays) | arrays))
 
-    def check_inputs(self, /, **arrays: Any) -> None:
-        """Raise ArgumentError for values without meaning among arrays nested or by name."""
-        self.inner.check_inputs(**self._flat(arrays))
+    def check_inputs(self, /, *args: Any, **arrays: Any) -> None:
+        """Raise ArgumentError for values without meaning, among arrays as `profile` takes them."""
+        self.inner.check_inputs(**self._flat(self._placed(args, arrays) | arrays))
+
+    def _placed(self, args: tuple[Any, ...], arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by position under their names. Raises ArgumentError."""
+        roots = list(self.nesting.roots)
+        if len(args) > len(roots):
+            raise ArgumentError(f"{self.interface.name!r} takes {len(roots)} arguments, "
+                                f"not {len(args)}")
+        given = dict(zip(roots, args, strict=False))
+        twice = [k for k in given if k in arrays]
+        if twice:
+            raise ArgumentError(f"{self.interface.name!r}: {twice[0]!r} is given twice")
+        return given
 
     def _flat(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Arrays by leaf name."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 import llvmlite.binding as llvm
 
-from rlx_py.ir.base.errors import BackendError
+from rlx_py.ir.base.errors import ArgumentError, BackendError
 from rlx_py.ir.base.types import as_dtype
 from rlx_py.passes.loops.products.target import TileTarget
 
@@ -111,6 +111,9 @@ def tile_target(target: Target) -> TileTarget:
 
 def chosen(triple: str | None, cpu: str = "") -> Target:
     """The machine of a triple (None: this one) and CPU; of neither, this one and its features."""
+    for what, value in (("target", triple), ("cpu", cpu)):
+        if value is not None and not isinstance(value, str):
+            raise ArgumentError(f"{what} is a name of LLVM's, not {value!r}")
     if triple is None:
         return named(host().triple, cpu) if cpu else host()
     return named(triple, cpu, "" if cpu else next(

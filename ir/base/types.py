@@ -46,6 +46,11 @@ class DType:
         """The type arithmetic is done in: f16 and bf16 store narrow and compute in f32."""
         return f32 if self in (f16, bf16) else self
 
+    @property
+    def largest(self) -> float:
+        """The largest finite number of a float type."""
+        return float.fromhex("0x1.fep127") if self is bf16 else float(np.finfo(self.numpy).max)
+
     def __repr__(self) -> str:
         return self.name
 

@@ -13,8 +13,8 @@ from rlx_py.ir.base.errors import ArgumentError, RLXError, ShapeError
 from rlx_py.ir.base.literal import Literal
 from rlx_py.ir.base.types import DType, TensorType, TupleType, check_size
 from rlx_py.ir.graph.body import Body, graph_of, is_body
-from rlx_py.ir.graph.graph import Graph, require_graph
-from rlx_py.ir.nodes.graph_base import State
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.graph_base import State, require_graph
 from rlx_py.ir.nodes.node import LEAF, Node, at, leaf, same
 
 Shape = tuple[int, ...]

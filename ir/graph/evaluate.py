@@ -16,7 +16,8 @@ from rlx_py.ir.base.errors import ArgumentError, ShapeError, VerifyError
 from rlx_py.ir.base.rounding import rounded
 from rlx_py.ir.base.types import TensorType, TupleType, Type
 from rlx_py.ir.graph.bind import sized
-from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import LEAF, Node, at, leaf, origin, toposort
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ from rlx_py.ir.files.draw import draw_graph
 from rlx_py.ir.files.parse import parse_graph
 from rlx_py.ir.files.serialize import graph_of, graph_parts, load_graph, save_graph
 from rlx_py.ir.files.text import show
-from rlx_py.ir.nodes.graph_base import GraphBase, State
+from rlx_py.ir.nodes.graph_base import GraphBase, State, require_graph
 from rlx_py.ir.nodes.node import (
     LEAF,
     PROJECT,
@@ -117,6 +117,7 @@ class Graph(GraphBase):
         for name, node in sub.leaves.items():
             if name in bindings:
                 values[node] = bound(bindings[name], node, name)
+                self._check_meets(f"{name!r} of {sub.name!r}", values[node])
             elif name in sub.params:
                 values[node] = (self.params[name] if name in self.params
                                 else self.param(name, node.shape, node.dtype))
@@ -128,13 +129,6 @@ class Graph(GraphBase):
             if state.next is not None and name not in bindings:
                 self.next(name, found[state.next])
         return Results({k: found[v] for k, v in sub.outputs.items()})
-
-
-def require_graph(what: str, value: object) -> None:
-    """Raise ArgumentError at the user's line for what is given in place of a graph."""
-    if not isinstance(value, Graph):
-        raise ArgumentError(f"{what} takes a graph, not {type(value).__name__}; rlx.trace makes "
-                            "one of a function" + at(user_location()))
 
 
 def _unpickled(text: str, tensors: dict[str, Any], nesting: Nesting | None) -> Graph:
@@ -154,7 +148,10 @@ def call(sub: Graph, /, **bindings: Any) -> Results:
     missing = [n for n in sub.leaves if n not in bindings]
     if missing:
         raise ArgumentError(f"call of {sub.name!r}: {missing} are not bound" + at(user_location()))
-    return Graph(sub.name).call(sub, **bindings)
+    for name in bindings:
+        sub.find_leaf(name)
+    found = inline(sub.roots, {n: bound(bindings[k], n, k) for k, n in sub.leaves.items()})
+    return Results({k: found[v] for k, v in sub.outputs.items()})
 
 
 def parse(text: str) -> Graph:

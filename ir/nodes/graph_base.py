@@ -10,7 +10,7 @@ from rlx_py.ir.base.errors import ArgumentError, RLXError, ShapeError
 from rlx_py.ir.base.location import at, user_location
 from rlx_py.ir.base.tree import Nesting
 from rlx_py.ir.base.types import TensorType, TupleType, as_dtype, as_shape, f32
-from rlx_py.ir.nodes.home import Home
+from rlx_py.ir.nodes.home import Home, inner
 from rlx_py.ir.nodes.node import Node, leaf, toposort
 
 # What calls of an executable take besides arrays; a param or state of the first name goes first.
@@ -31,6 +31,8 @@ class GraphBase:
     """Named inputs, params, state and outputs, and what the outputs reach."""
 
     def __init__(self, name: str = "graph") -> None:
+        if not isinstance(name, str):
+            raise ArgumentError(f"a graph's name is text, not {name!r}" + at(user_location()))
         self.name = name
         self.inputs: dict[str, Node] = {}
         self.params: dict[str, Node] = {}
@@ -118,6 +120,12 @@ class GraphBase:
         if why is not None:
             raise ArgumentError(f"{what}: {value!r} {why}" + at(user_location()))
 
+    def _check_meets(self, what: str, value: Node) -> None:
+        """Refuse a node of another graph; those of bodies inside this one are let in."""
+        if value.home is not None and inner(self.home, value.home) is None:
+            raise ArgumentError(f"{what}: {value!r} {self.home.admit(value.home.graph)}"
+                                + at(user_location()))
+
     # ---- reading -------------------------------------------------------------------------------
 
     @property
@@ -159,3 +167,10 @@ class GraphBase:
 
 
 G = TypeVar("G", bound=GraphBase)
+
+
+def require_graph(what: str, value: object) -> None:
+    """Raise ArgumentError at the user's line for what is given in place of a graph."""
+    if not isinstance(value, GraphBase):
+        raise ArgumentError(f"{what} takes a graph, not {type(value).__name__}; rlx.trace makes "
+                            "one of a function" + at(user_location()))

@@ -13,6 +13,7 @@ from rlx_py.ir.base.location import at, user_location
 
 # Filled by rlx_py.ir.ops, so that a node's file imports no ops.
 OPERATORS: dict[str, Callable[..., Any]] = {}
+FUNCTIONS: set[str] = set()  # what rlx has under NumPy's names, for messages
 
 
 class Operators:
@@ -49,7 +50,7 @@ class Operators:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        meant = _ELSEWHERE.get(name) or (f"rlx.{name}(x)" if name in OPERATORS else "")
+        meant = _ELSEWHERE.get(name) or (f"rlx.{name}(x)" if name in FUNCTIONS else "")
         raise MissingAttribute(f"a node has no {name!r}" + (f"; use {meant}" if meant else "")
                                + at(user_location()))
 
@@ -180,9 +181,10 @@ _ELSEWHERE = {
 
 def _of_numpy(name: str, module: str = "numpy") -> ArgumentError:
     """np.exp and the like take values; nodes take rlx's."""
-    ours = f"{module.replace('numpy', 'rlx', 1)}.{name}"
+    known = module != "numpy" or name in FUNCTIONS
+    ours = f"{module.replace('numpy', 'rlx', 1)}.{name}, or " if known else ""
     return ArgumentError(f"{module.replace('numpy', 'np', 1)}.{name} takes values and records "
-                         f"nothing of a node; use {ours}, or what rlx has in its place"
+                         f"nothing of a node; use {ours}what rlx has in its place"
                          + at(user_location()))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlx_py.ir.base.errors import RLXError, VerifyError
 from rlx_py.ir.base.types import TupleType
-from rlx_py.ir.nodes.graph_base import GraphBase
+from rlx_py.ir.nodes.graph_base import GraphBase, require_graph
 from rlx_py.ir.nodes.node import LEAF, PROJECT, TUPLE, Node, at
 
 
@@ -15,6 +15,7 @@ def verify(graph: GraphBase) -> None:
     own names; nodes form no cycle; tuple types are only projected; roots have the types of what
     they replace.
     """
+    require_graph("verify", graph)
     _verify_leaves(graph)
     order = ordered(graph.roots)
     own = set(graph.leaves.values())

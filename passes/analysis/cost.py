@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 
 from rlx_py.ir.loops.copying import walk
 from rlx_py.ir.loops.index import Index, Var, substitute
@@ -10,6 +11,7 @@ from rlx_py.ir.loops.kernel import (
     Apply,
     Buffer,
     Const,
+    Contract,
     For,
     If,
     IndexValue,
@@ -51,6 +53,11 @@ def _flops(body: Iterable[Stmt], at: Mapping[Var, Index]) -> int:
             total += _flops(s.body, at) if _number(known, s.condition) != 0 else 0
         elif isinstance(s, Tile):
             total += 2 * s.rows * s.cols * s.depth
+        elif isinstance(s, Contract):
+            batch, m, n, k = (prod(v.extent for v in vars)
+                              for vars in (s.batch, s.m, s.n, s.k))
+            total += batch * (2 * m * n * k + m * k * _flops(s.a.body, at)
+                              + k * n * _flops(s.b.body, at) + m * n * _flops(s.epilogue, at))
         elif (isinstance(s, Let) and isinstance(s.expr, Apply)) or (
                 isinstance(s, Set) and s.combine):
             total += 1

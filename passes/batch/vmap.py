@@ -10,9 +10,9 @@ import numpy as np
 from rlx_py.ir.base.dim import Dim
 from rlx_py.ir.base.errors import ArgumentError, ShapeError
 from rlx_py.ir.base.types import as_shape, check_size, normalize_axis
-from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.graph.transforms import Value
-from rlx_py.ir.nodes.graph_base import State
+from rlx_py.ir.nodes.graph_base import State, require_graph
 from rlx_py.ir.nodes.node import Node, at, leaf, user_location
 from rlx_py.ir.ops.making.batching import moved, spread_out
 from rlx_py.passes.batch.batched import Found, batch_nodes, expand_batched, single

@@ -11,7 +11,8 @@ from rlx_py.ir.base.errors import VerifyError
 from rlx_py.ir.base.types import f64
 from rlx_py.ir.graph.bind import sized
 from rlx_py.ir.graph.evaluate import evaluate, leaf_values, shapes_of
-from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.passes.derive.differentiate import leaves_of
 from rlx_py.passes.derive.jvp import jvp
 from rlx_py.passes.derive.vjp import vjp

@@ -8,7 +8,8 @@ from typing import Any
 
 from rlx_py.ir.base.errors import ArgumentError, DTypeError, NotDifferentiable
 from rlx_py.ir.graph.evaluate import evaluate
-from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import Location, Node, Op, at, user_location
 from rlx_py.passes.rewrite.decompose import expand_active
 from rlx_py.passes.rewrite.simplify import BEFORE_DIFFERENTIATION, simplify

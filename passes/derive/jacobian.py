@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from rlx_py.ir.base.errors import ArgumentError, DTypeError
-from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import Node, at, user_location
 from rlx_py.ir.ops.control.region import over
 from rlx_py.ir.ops.numpy.creation import eye

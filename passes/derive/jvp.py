@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import Node
 from rlx_py.passes.derive.derivation import Derivation
 from rlx_py.passes.derive.differentiate import (

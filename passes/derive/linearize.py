@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rlx_py.ir.graph.graph import Graph, inline, require_graph
+from rlx_py.ir.graph.graph import Graph, inline
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import LEAF, Node, toposort
 from rlx_py.ir.ops.primitive.movement import BROADCAST
 from rlx_py.passes.derive.differentiate import fresh_prefix

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rlx_py.ir.base.errors import DTypeError, ShapeError
-from rlx_py.ir.graph.graph import Graph, require_graph
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import Node, at, origin
 from rlx_py.ir.ops.primitive.movement import filled
 from rlx_py.passes.derive.derivation import Derivation

@@ -9,8 +9,9 @@ from rlx_py.ir.base.errors import DTypeError
 from rlx_py.ir.base.literal import attr_key
 from rlx_py.ir.base.types import DType, Precision, TupleType, as_dtype, bf16, f16, f32
 from rlx_py.ir.graph.body import Body, graph_of, is_body
-from rlx_py.ir.graph.graph import Graph, Rebuilder, require_graph
+from rlx_py.ir.graph.graph import Graph, Rebuilder
 from rlx_py.ir.graph.stored import ContractRule, ReduceRule
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import (
     LEAF,
     PROJECT,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 
 from rlx_py.ir.base.errors import ArgumentError
 from rlx_py.ir.graph.activity import carries_derivative
-from rlx_py.ir.graph.graph import Graph, rebuild, require_graph
+from rlx_py.ir.graph.graph import Graph, rebuild
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import OPS, Node, Op, pack
 
 

@@ -8,8 +8,8 @@ from rlx_py.ir.base.errors import DTypeError
 from rlx_py.ir.base.literal import Literal
 from rlx_py.ir.base.types import DType, TensorType, as_dtype
 from rlx_py.ir.graph.body import Body, graph_of, is_body
-from rlx_py.ir.graph.graph import Graph, require_graph
-from rlx_py.ir.nodes.graph_base import State
+from rlx_py.ir.graph.graph import Graph
+from rlx_py.ir.nodes.graph_base import State, require_graph
 from rlx_py.ir.nodes.node import LEAF, Node, leaf
 
 

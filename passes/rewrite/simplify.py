@@ -6,7 +6,8 @@ from functools import cache
 
 from rlx_py.ir.base.config import CONFIG, Config
 from rlx_py.ir.base.errors import Undecided
-from rlx_py.ir.graph.graph import Graph, Rewrite, rebuild, require_graph
+from rlx_py.ir.graph.graph import Graph, Rewrite, rebuild
+from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import Node, Op
 from rlx_py.passes.rewrite.fold import fold
 from rlx_py.passes.rewrite.rules import (

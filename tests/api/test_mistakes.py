@@ -45,9 +45,12 @@ INSIDE = ("scan's body", "while_loop's", "cond's", "checkpoint's", "custom_vjp's
           "custom_vjp's bwd", "custom_jvp's")
 T: Any = type("Torch", (), {"__repr__": lambda self: "torch.float32"})()
 
+SUB = rlx.Graph("sub")
+SUB.output("y", SUB.input("x", (8, 4)) * 2)
 OF_GRAPHS: Any = [rlx.grad, rlx.value_and_grad, rlx.vjp, rlx.jvp, rlx.hvp, rlx.linearize,
                   rlx.jacfwd, rlx.jacrev, rlx.hessian, rlx.vmap, rlx.simplify, rlx.decompose,
-                  rlx.retype, rlx.autocast, rlx.evaluate, rlx.bind, rlx.check_grads, rlx.train_step]
+                  rlx.retype, rlx.autocast, rlx.verify, rlx.evaluate, rlx.bind, rlx.check_grads,
+                  rlx.train_step]
 MORE = {"bind": ({},), "evaluate": ({},), "check_grads": ({},), "retype": (rlx.f64,), "vmap": (0,),
         "train_step": ("loss", rlx.optim.sgd(0.1)), "grad": ("y",), "value_and_grad": ("y",),
         "hvp": ("y",), "jacfwd": ("y",), "jacrev": ("y",), "hessian": ("y",)}
@@ -120,6 +123,16 @@ AT_THE_LINE: dict[str, tuple[Callable[[], Any], type[rlx.RLXError], str]] = {
     "length": (lambda: len(W.sum()), rlx.ArgumentError, r"no length"),
     "rounded": (lambda: round(W.sum()), rlx.ArgumentError, r"round\(\) takes a value"),
     "formatted": (lambda: f"{W.sum():.3f}", rlx.ArgumentError, r"'\.3f' takes a value"),
+    "27 exp": (lambda: X.exp(), rlx.ArgumentError, r"no 'exp'; use rlx\.exp"),
+    "27 relu": (lambda: X.relu(), rlx.ArgumentError, r"no 'relu'"),
+    "15 np.heaviside": (lambda: np.heaviside(X, 1), rlx.ArgumentError, r"use what rlx has"),
+    "15 into an array": (lambda: np.add(X, 1, out=np.ones((8, 4))), rlx.ArgumentError, r"np\.add"),
+    "24 frozen": (lambda: rlx.train_step(G, of="loss", optimizer=rlx.optim.sgd(0.1), frozen=3),
+                  rlx.ArgumentError, r"frozen takes names"),
+    "two graphs in a call": (lambda: rlx.Graph("b").call(SUB, x=X), rlx.ArgumentError,
+                             r"'x' of 'sub'.*of graph 'G', not of 'b'"),
+    "name": (lambda: rlx.Graph(3), rlx.ArgumentError, r"a graph's name is text, not 3"),
+    "beyond f32": (lambda: X * 2**200, rlx.DTypeError, r"does not fit f32"),
     "np.linalg": (lambda: np.linalg.norm(W), rlx.ArgumentError, r"rlx\.linalg\.norm"),
     "no wrt": (lambda: rlx.grad(G, of="loss", wrt=3), rlx.ArgumentError, r"names of leaves, not 3"),
     "momentum": (lambda: rlx.optim.sgd(0.1, momentum="x"), rlx.ArgumentError, r"0 <= momentum"),

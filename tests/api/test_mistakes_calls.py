@@ -278,3 +278,57 @@ def test_a_state_array_in_fortran_order_says_so() -> None:
     del state.params["w0"]
     with pytest.raises(rlx.ArgumentError, match=r"the state has no 'w0'.*exe\.init"):
         exe.step(state)
+
+
+# ---- arguments of another kind ------------------------------------------------------------------
+
+
+@each_model
+@each_backend
+def test_a_step_without_a_state_says_what_makes_one(make: Any, backend: str) -> None:
+    exe: Any = rlx.compile(step_of(make()), backend)
+    with pytest.raises(rlx.ArgumentError, match=r"the state that exe\.init\(params\) makes"):
+        exe.step(**BATCH)
+
+
+def test_a_graph_of_states_alone_needs_no_params() -> None:
+    g = rlx.Graph("count")
+    count = g.state("count", (), rlx.f32)
+    g.next("count", count + 1.0)
+    g.output("before", count * 1.0)
+    exe = rlx.compile(g)
+    state = exe.init()
+    assert [float(exe.step(state).before) for _ in range(3)] == [0, 1, 2]
+
+
+@each_model
+@pytest.mark.parametrize("ask", ["profile", "find_nan", "check_inputs"])
+def test_what_is_asked_of_a_call_takes_what_the_call_does(make: Any, ask: str) -> None:
+    exe: Any = rlx.compile(make())
+    exe(**W, **BATCH)
+    getattr(exe, ask)(**W, **BATCH)
+    if make is nested:
+        getattr(exe, ask)(W, *BATCH.values())
+    else:
+        with pytest.raises(rlx.ArgumentError, match=rf"by name: exe\.{ask}\("):
+            getattr(exe, ask)(W["w"], *BATCH.values())
+
+
+@pytest.mark.parametrize("flags", [{"strict": "yes"}, {"fast_math": "x"}, {"cache": 1}], ids=str)
+def test_flags_are_bools(flags: Any) -> None:
+    with pytest.raises(rlx.ArgumentError, match="is True or False, not"):
+        rlx.compile(model(), **flags)
+    with pytest.raises(rlx.ArgumentError, match="discard_updates is True or False, not 'no'"):
+        rlx.compile(step_of(model()))(**W, **BATCH, discard_updates="no")
+
+
+def test_a_machine_is_named_by_text() -> None:
+    exe: Any = rlx.compile(model())
+    for machine in ({"target": 3}, {"cpu": 3}):
+        with pytest.raises(rlx.ArgumentError, match="is a name of LLVM's, not 3"):
+            exe.export("/nowhere/step", **machine)
+
+
+def test_both_backends_count_arithmetic() -> None:
+    plain, cpu = (rlx.compile(model(), b).cost().flops for b in ("reference", "cpu"))
+    assert plain >= 2 * 4 * 3 and cpu <= plain <= 2 * cpu  # a fused multiply-add of a loop is one

@@ -86,6 +86,8 @@ def constant(value: Any, dtype: Any = None) -> Node:
     wanted = None if dtype is None else as_dtype(dtype)
     if type(value) is int and wanted is not None and not _fits(value, wanted):
         raise DTypeError(f"{value} does not fit {wanted}")
+    if type(value) is int and wanted is not None and wanted.is_float and abs(value) >= 2**64:
+        value = float(value)  # beyond NumPy's integers
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
@@ -97,7 +99,7 @@ def constant(value: Any, dtype: Any = None) -> Node:
 
 def _fits(value: int, dtype: DType) -> bool:
     if not dtype.is_int:
-        return abs(value) < 2**64
+        return not dtype.is_float or abs(value) <= dtype.largest
     limits = np.iinfo(dtype.numpy)
     return bool(limits.min <= value <= limits.max)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlx_py.ir.nodes.operators import FUNCTIONS
 from rlx_py.ir.ops.numpy.assembling import (
     average,
     count_nonzero,
@@ -116,3 +117,5 @@ __all__ = [
     "take_along_axis", "tensordot", "tile", "trace", "transpose", "trapezoid", "tri", "tril",
     "tril_indices", "triu", "triu_indices", "var", "vdot", "vstack", "zeros", "zeros_like",
 ]
+
+FUNCTIONS.update(__all__)

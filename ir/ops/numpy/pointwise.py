@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlx_py.ir.nodes.operators import FUNCTIONS
 from rlx_py.ir.ops.numpy.arithmetic import (
     abs,
     add,
@@ -110,3 +111,5 @@ __all__ = [
     "sinc", "sinh", "sqrt", "square", "stop_gradient", "subtract", "tan", "tanh", "true_divide",
     "trunc", "truth", "where", "xlogy",
 ]
+
+FUNCTIONS.update(__all__)
