@@ -21,7 +21,8 @@ def fold(n: Node) -> Node | None:  # f(constants) -> constant
     Iota and broadcasts stay: their elements are cheaper to compute than to load.
     """
     if n.op is SIZE:
-        return constant(n.attrs["size"], n.dtype) if isinstance(n.attrs["size"], int) else None
+        known = isinstance(n.attrs["size"], int)
+        return constant(evaluate_node(n, [])) if known else None
     if not n.inputs or n.op in (BROADCAST, IOTA) or isinstance(n.type, TupleType):
         return None
     if n.op.eval is None or any(x.op is not CONSTANT for x in n.inputs):

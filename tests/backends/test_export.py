@@ -328,7 +328,7 @@ def test_library_runs_nothing_when_opened_and_has_no_search_path(
 
 MAKE_AGAIN = """\
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {paths!r}
 from pathlib import Path
 from typing import Any
 from tests.backends.test_export import training, compile
@@ -344,7 +344,8 @@ def test_equal_graphs_give_equal_bytes_in_any_process(tmp_path: Path) -> None:
     compile(every_type()[0])  # other work before shows no trace
     first = {k: compile(training()[0]).export(tmp_path / "one" / "step", k).read_bytes()
              for k in kinds}
-    source = MAKE_AGAIN.format(tests=str(Path(__file__).parents[2]), folder=str(tmp_path / "two"),
+    source = MAKE_AGAIN.format(paths=[str(Path(__file__).parents[i]) for i in (1, 2)],
+                               folder=str(tmp_path / "two"),
                                shared=repr("shared" if CC else "object"))
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     subprocess.run([sys.executable, "-c", source], check=True, env=environment)

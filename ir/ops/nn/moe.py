@@ -189,7 +189,7 @@ def _check_rows(name: str, slots: TensorType, inverse: TensorType) -> None:
 
 def _choices(tokens: int, rows: int) -> int:
     """K, how many slots each token has."""
-    if rows % tokens if tokens else rows:
+    if tokens < 0 or (rows % tokens if tokens else rows):
         raise ShapeError(f"{rows} rows are no whole number of choices for {tokens} tokens")
     return rows // tokens if rows else 1
 
