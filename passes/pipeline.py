@@ -1,70 +1,88 @@
-"""The passes in the order they run, with what RLX_* variables show of them."""
+"""The one list of steps from a graph to a program for one machine."""
 
 from __future__ import annotations
 
-import re
-import sys
-import time
-from collections.abc import Callable, Collection, Sequence
-from difflib import get_close_matches
-from typing import TypeVar
+from functools import partial
 
-from rlx_py.ir.base.config import CONFIG, Config
-from rlx_py.ir.base.errors import ArgumentError
+from rlx_py.ir.base.config import CONFIG
 from rlx_py.ir.graph.graph import Graph
-from rlx_py.ir.loops.listing import show
 from rlx_py.ir.loops.program import Program
-from rlx_py.passes.compare import compare
+from rlx_py.passes.analysis.steps import Step, report_text, require_known, run_steps
+from rlx_py.passes.loops.cpu_schedule import CpuTarget, schedule
+from rlx_py.passes.loops.dedupe import once_each
+from rlx_py.passes.loops.expand_math import expand_math
+from rlx_py.passes.loops.memory import plan_memory
+from rlx_py.passes.loops.plan_check import check_plan
+from rlx_py.passes.loops.products import expand_contract
+from rlx_py.passes.loops.products.target import TileTarget
+from rlx_py.passes.lower.dead_code import pruned
+from rlx_py.passes.lower.fuse import Fusion
+from rlx_py.passes.lower.hoisting import hoist_products
+from rlx_py.passes.lower.loop_fusion import join_loops
+from rlx_py.passes.lower.lower import lower
+from rlx_py.passes.rewrite.decompose import decompose
+from rlx_py.passes.rewrite.simplify import NAMES, simplify
 
-T = TypeVar("T", Graph, Program)
-Step = tuple[str, Callable[[T], T]]
-
-
-def run_steps(value: T, steps: Sequence[Step[T]], config: Config = CONFIG) -> T:
-    """Apply passes in order; those that RLX_DISABLE names are left out."""
-    for name, step in steps:
-        if name in config.disable:
-            continue
-        start = time.perf_counter()
-        before, value = value, step(value)
-        if config.check:
-            compare(name, before, value)
-        if config.debug or config.dump_dir is not None:
-            _report(name, before, value, time.perf_counter() - start, config)
-    return value
-
-
-def require_known(disable: Collection[str], known: Collection[str]) -> None:
-    """Raise ArgumentError for a name in RLX_DISABLE that no pass and no rule has."""
-    for name in sorted(set(disable) - set(known)):
-        near = get_close_matches(name, known, 1, 0.0)
-        raise ArgumentError(f"RLX_DISABLE: no pass or rule is named {name!r}; did you mean "
-                            f"{near[0]!r}?")
+# In the order in which they run; those on graphs run in bodies of loops and branches too. All but
+# `lower` may be left out.
+PASSES = ("simplify", "decompose", "prune", "join_loops", "hoist_products", "lower", "schedule",
+          "expand_contract", "expand_math", "plan_memory")
+require_known(CONFIG.disable, ({*PASSES, *NAMES} - {"lower"}))
 
 
-def size(value: Graph | Program) -> int:
-    """Nodes of a graph, kernels of a program."""
-    return len(value.nodes) if isinstance(value, Graph) else len(value.kernels)
+def program_for(graph: Graph, machine: TileTarget, *, fast_math: bool = False) -> Program:
+    """The scheduled, planned loops of a graph on a machine."""
+    return planned(lowered(graph, fast_math=fast_math), machine)
 
 
-def _report(name: str, before: Graph | Program, after: Graph | Program, seconds: float,
-            config: Config) -> None:
-    if config.debug:
-        print(f"rlx {after.name}: {name} {size(before)} -> {size(after)}, "
-              f"{seconds * 1e3:.1f} ms", file=sys.stderr)
-    text = show(after) if isinstance(after, Program) else str(after)
-    report_text(f"{after.name}-{name}", text, 4 if isinstance(after, Program) else 2, config)
+def lowered(graph: Graph, *, fast_math: bool = False) -> Program:
+    """The loops of a graph, the same for every machine."""
+    plain = partial(run_steps, steps=(
+        ("simplify", partial(simplify, fast_math=fast_math)),
+        ("decompose", decompose),
+        ("simplify", partial(simplify, fast_math=fast_math)),
+    ))
+
+    def primitive(graph: Graph) -> Graph:
+        first: Graph = plain(graph)
+        loops: Graph = run_steps(first, (
+            ("prune", partial(pruned, primitive=plain)),
+            ("join_loops", join_loops),
+            ("hoist_products", hoist_products),
+        ))
+        return first if loops is first else plain(loops)  # most graphs have none
+
+    whole = primitive(graph)
+    if CONFIG.watches:
+        report_text(f"{graph.name}-groups", groups(whole), 4)
+    program: Program = run_steps(whole, (("lower", partial(lower, bodies=primitive)),))
+    return program
 
 
-def report_text(name: str, text: str, level: int, config: Config = CONFIG) -> None:
-    """Print a text from a debug level on, and write it where dumps go."""
-    if config.debug >= level:
-        print(text, file=sys.stderr)
-    if config.dump_dir is not None:
-        try:
-            config.dump_dir.mkdir(parents=True, exist_ok=True)
-            number = len(list(config.dump_dir.iterdir()))
-            plain = re.sub(r"[^\w.-]", "_", name)[:100]  # graphs have names of the user's
-            (config.dump_dir / f"{number:03d}-{plain}.txt").write_text(text + "\n")
-        except OSError as error:
-            raise ArgumentError(f"RLX_DUMP_DIR: nothing can be written there: {error}") from error
+def groups(graph: Graph) -> str:
+    """Which nodes of a primitive graph share a kernel, a line for each."""
+    number = {n: f"%{i}" for i, n in enumerate(graph.nodes)}
+    return "\n".join(f"group {g.number}: " + ", ".join(
+        f"{number[m]} {m.op.name}" for m in g.members) for g in Fusion(graph).groups)
+
+
+def planned(program: Program, machine: TileTarget) -> Program:
+    """The loops scheduled for a machine, with the places of their buffers."""
+    made: Program = run_steps(_scheduled(program, machine), (("plan_memory", plan_memory),))
+    if CONFIG.check:
+        check_plan(made)
+    return made
+
+
+def _scheduled(program: Program, machine: TileTarget) -> Program:
+    """Kernel by kernel, each structure once."""
+    steps: tuple[Step, ...] = (
+        ("schedule", partial(schedule, target=CpuTarget(machine.vector_bytes))),
+        ("expand_contract", partial(expand_contract, target=machine)),
+        ("expand_math", expand_math),
+    )
+    if CONFIG.watches:  # whole programs, with their loops and branches, can be run and shown
+        made: Program = run_steps(program, [(name, partial(once_each, passes=step))
+                                            for name, step in steps])
+        return made
+    return once_each(program, partial(run_steps, steps=steps))

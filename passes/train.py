@@ -18,6 +18,7 @@ from rlx_py.ir.ops.primitive.compare import AND, EQ, GE, LT
 from rlx_py.ir.ops.primitive.elementwise import ABS, ADD, DIV, MUL, SELECT, cast, fill
 from rlx_py.ir.ops.primitive.movement import spread
 from rlx_py.ir.ops.primitive.reduce import ALL
+from rlx_py.passes.analysis.steps import watched
 from rlx_py.passes.derive.vjp import scalar_output, value_and_grad
 from rlx_py.passes.rewrite.simplify import simplify
 
@@ -45,6 +46,7 @@ class LossScale(Protocol):
         """Give the next states, by whether every gradient of this step was finite."""
 
 
+@watched
 def train_step(graph: Graph, of: str, optimizer: Optimizer, clip_norm: float | None = None,
                frozen: Iterable[str] = (), groups: Mapping[str, Optimizer] | None = None,
                loss_scale: LossScale | None = None, accumulate: int = 1) -> Graph:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from rlx_py.backends.llvm import backend
 from rlx_py.ir.loops.program import Program
+from rlx_py.passes import pipeline
 from rlx_py.passes.loops.memory import plan_memory
 from rlx_py.passes.loops.plan_check import check_plan
 from support.identity import refuse_comparison_by_the_engine
@@ -32,5 +32,5 @@ def _plans_are_checked() -> Iterator[None]:
         return planned
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "plan_memory", checked)
+        patch.setattr(pipeline, "plan_memory", checked)
         yield

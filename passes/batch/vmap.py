@@ -15,6 +15,7 @@ from rlx_py.ir.graph.transforms import Value
 from rlx_py.ir.nodes.graph_base import State, require_graph
 from rlx_py.ir.nodes.node import Node, at, leaf, user_location
 from rlx_py.ir.ops.making.batching import moved, spread_out
+from rlx_py.passes.analysis.steps import watched
 from rlx_py.passes.batch.batched import Found, batch_nodes, expand_batched, single
 from rlx_py.passes.rewrite.simplify import simplify
 
@@ -22,6 +23,7 @@ Axis = int | tuple[int, int] | None
 Axes = int | None | Mapping[str, Axis]
 
 
+@watched
 def vmap(graph: Graph, in_axes: Axes, out_axes: int | None | Mapping[str, int | None] = 0,
          size: int | None = None) -> Graph:
     """The graph for `size` elements at once: that of a loop over slices, without the loop.

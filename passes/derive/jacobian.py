@@ -11,6 +11,7 @@ from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import Node, at, user_location
 from rlx_py.ir.ops.control.region import over
 from rlx_py.ir.ops.numpy.creation import eye
+from rlx_py.passes.analysis.steps import watched
 from rlx_py.passes.batch.vmap import vmap
 from rlx_py.passes.derive.differentiate import leaves_of
 from rlx_py.passes.derive.jvp import jvp
@@ -18,6 +19,7 @@ from rlx_py.passes.derive.vjp import Names, grad, vjp
 from rlx_py.passes.rewrite.simplify import simplify
 
 
+@watched
 def jacfwd(graph: Graph, of: str | Iterable[str], wrt: Names = None) -> Graph:
     """Jacobians by forward mode: outputs jac_<output>_<name> of shape output.shape + name.shape.
 
@@ -37,6 +39,7 @@ def jacfwd(graph: Graph, of: str | Iterable[str], wrt: Names = None) -> Graph:
     return _named(graph, "jac", {(k, n): found[k, n] for k in targets for n in leaves})
 
 
+@watched
 def jacrev(graph: Graph, of: str | Iterable[str], wrt: Names = None) -> Graph:
     """Jacobians by reverse mode: as `jacfwd`, batched over all elements of each output, so for
     fewer outputs than inputs."""
@@ -51,6 +54,7 @@ def jacrev(graph: Graph, of: str | Iterable[str], wrt: Names = None) -> Graph:
     return _named(graph, "jac", found)
 
 
+@watched
 def hessian(graph: Graph, of: str, wrt: Names = None) -> Graph:
     """Hessians of a scalar output: outputs hess_<a>_<b> of shape a.shape + b.shape for each pair.
 

@@ -8,6 +8,7 @@ from typing import Any
 from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import Node
+from rlx_py.passes.analysis.steps import watched
 from rlx_py.passes.derive.derivation import Derivation
 from rlx_py.passes.derive.differentiate import (
     fresh_prefix,
@@ -21,6 +22,7 @@ from rlx_py.passes.rewrite.simplify import simplify
 Tangent = Any  # Node, None (zero), or a tuple of these for a tuple-typed node
 
 
+@watched
 def jvp(graph: Graph, wrt: Names = None, singular: str = "zero") -> Graph:
     """The graph with tangents: new inputs t_<name>, outputs <output> and t_<output> of each float.
 
@@ -37,6 +39,7 @@ def jvp(graph: Graph, wrt: Names = None, singular: str = "zero") -> Graph:
     return simplify(fresh.derive({**outputs, **counts.outputs(outputs)}))
 
 
+@watched
 def hvp(graph: Graph, of: str, wrt: Names = None) -> Graph:
     """Hessian times vector of a scalar output: new inputs v_<name>, outputs hvp_<name>.
 

@@ -9,6 +9,7 @@ from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.nodes.graph_base import require_graph
 from rlx_py.ir.nodes.node import Node, at, origin
 from rlx_py.ir.ops.primitive.movement import filled
+from rlx_py.passes.analysis.steps import watched
 from rlx_py.passes.derive.derivation import Derivation
 from rlx_py.passes.derive.differentiate import (
     fresh_prefix,
@@ -21,6 +22,7 @@ from rlx_py.passes.rewrite.simplify import simplify
 Names = str | Iterable[str] | None
 
 
+@watched
 def vjp(graph: Graph, wrt: Names = None, singular: str = "zero") -> Graph:
     """The graph of cotangents: new inputs ct_<output>, outputs grad_<name> = Σ ctᵀ ∂output/∂name.
 
@@ -41,6 +43,7 @@ def vjp(graph: Graph, wrt: Names = None, singular: str = "zero") -> Graph:
     return simplify(fresh.derive({**outputs, **ad.outputs(outputs)}))
 
 
+@watched
 def grad(graph: Graph, of: str, wrt: Names = None, singular: str = "zero") -> Graph:
     """The graph of gradients of a scalar output: outputs grad_<name>, each of its name's type.
 
@@ -54,6 +57,7 @@ def grad(graph: Graph, of: str, wrt: Names = None, singular: str = "zero") -> Gr
     return simplify(primal.derive(outputs))
 
 
+@watched
 def value_and_grad(graph: Graph, of: str, wrt: Names = None, singular: str = "zero") -> Graph:
     """The graph's own outputs, and the gradients as `grad` (grad2_<name> where that is taken)."""
     require_graph("value_and_grad", graph)

@@ -29,12 +29,14 @@ from rlx_py.ir.ops.control.region import body_graph
 from rlx_py.ir.ops.control.scan_rules import SCAN
 from rlx_py.ir.ops.making.families import POLYNOMIAL
 from rlx_py.ir.ops.primitive.elementwise import CAST, cast
+from rlx_py.passes.analysis.steps import watched
 from rlx_py.passes.rewrite.decompose import expanded, named_op
 
 PICKS = ("max", "min")  # folds whose result is one of their elements, exact in any type
 STRUCTURE = (TUPLE, PROJECT)
 
 
+@watched
 def autocast(graph: Graph, dtype: Any = bf16, keep: Iterable[Op | str] = ()) -> Graph:
     """The graph in mixed precision: same leaves and outputs, f32 values narrow where that is safe.
 

@@ -11,8 +11,10 @@ from rlx_py.ir.graph.body import Body, graph_of, is_body
 from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.nodes.graph_base import State, require_graph
 from rlx_py.ir.nodes.node import LEAF, Node, leaf
+from rlx_py.passes.analysis.steps import watched
 
 
+@watched
 def retype(graph: Graph, dtype: Any) -> Graph:
     """The graph with every float leaf, constant and cast in one float type; integers stay."""
     require_graph("retype", graph)

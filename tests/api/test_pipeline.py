@@ -11,9 +11,9 @@ import pytest
 import rlx_py as rlx
 from rlx_py.ir.base.config import Config, read_config
 from rlx_py.ir.graph.graph import Graph
+from rlx_py.passes.analysis.steps import run_steps
 from rlx_py.passes.loops.cpu_schedule import CpuTarget, schedule
 from rlx_py.passes.lower.lower import lower
-from rlx_py.passes.pipeline import run_steps
 from rlx_py.passes.rewrite.decompose import decompose
 
 
@@ -111,3 +111,30 @@ def test_what_cannot_be_dumped_is_a_typed_error(tmp_path: Path) -> None:
     config = Config(dump_dir=tmp_path / "file" / "below")
     with pytest.raises(rlx.ArgumentError, match="RLX_DUMP_DIR"):
         run_steps(example(), (("decompose", decompose),), config)
+
+
+def test_check_compares_a_graph_with_its_program() -> None:
+    graph, config = decompose(example()), Config(check=True)
+    run_steps(graph, (("lower", lower),), config)
+    with pytest.raises(rlx.VerifyError, match="example: lower changed 'y'"):
+        run_steps(graph, (("lower", lambda g: lower(decompose(wrong(g)))),), config)
+
+
+TRACED = """
+import rlx_py as rlx
+g = rlx.Graph("traced")
+x = g.param("x", (4, 5))
+g.output("y", rlx.sum(x * 3.0))
+rlx.compile(rlx.grad(g, of="y"))
+"""
+
+
+def test_transforms_and_lower_leave_a_trace_and_what_is_the_same_is_shown_once() -> None:
+    done = run(TRACED, RLX_DEBUG="4")
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    names = [line.split()[2] for line in lines if line.startswith("rlx traced: ")]
+    assert names[0] == "grad" and names.index("lower") < names.index("schedule")
+    assert any(line.startswith("group 0: ") for line in lines)
+    # The gradient is simple already: no step before `lower` changes it.
+    assert len([line for line in lines if line.startswith('graph "traced"')]) == 1
