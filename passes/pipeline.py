@@ -30,11 +30,6 @@ PASSES = ("simplify", "decompose", "prune", "join_loops", "hoist_products", "low
 require_known(CONFIG.disable, ({*PASSES, *NAMES} - {"lower"}))
 
 
-def program_for(graph: Graph, machine: TileTarget, *, fast_math: bool = False) -> Program:
-    """The scheduled, planned loops of a graph on a machine."""
-    return planned(lowered(graph, fast_math=fast_math), machine)
-
-
 def lowered(graph: Graph, *, fast_math: bool = False) -> Program:
     """The loops of a graph, the same for every machine."""
     plain = partial(run_steps, steps=(
@@ -54,7 +49,7 @@ def lowered(graph: Graph, *, fast_math: bool = False) -> Program:
 
     whole = primitive(graph)
     if CONFIG.watches:
-        report_text(f"{graph.name}-groups", groups(whole), 4)
+        report_text(f"{graph.name}-groups", f"{whole}\n{groups(whole)}", 4)
     program: Program = run_steps(whole, (("lower", partial(lower, bodies=primitive)),))
     return program
 

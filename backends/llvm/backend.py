@@ -10,14 +10,14 @@ from rlx_py.backends.llvm.targets import Target, host, tile_target
 from rlx_py.backends.llvm.timing import kernel_times
 from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.loops.program import Program
-from rlx_py.passes import pipeline
 from rlx_py.passes.analysis.cost import bytes_moved, flops
 from rlx_py.passes.analysis.steps import report_text
+from rlx_py.passes.pipeline import lowered, planned
 
 
 def program_for(graph: Graph, target: Target, *, fast_math: bool = False) -> Program:
     """The scheduled, planned loops of a graph on a target."""
-    return pipeline.program_for(graph, tile_target(target), fast_math=fast_math)
+    return planned(lowered(graph, fast_math=fast_math), tile_target(target))
 
 
 class CpuRunner:

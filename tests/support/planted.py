@@ -6,7 +6,11 @@ with it (a part of the suite) and the random programs see it.
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
 
 
 class Planted(NamedTuple):
@@ -43,8 +47,8 @@ RULES = (
             "reverse=not d.loop.reverse)", "reverse=d.loop.reverse)",
             ("tests/passes/test_scan.py",)),
     Planted("gradient of the other branch", "ir/ops/control/branch.py",
-            'chain, lacks_vjp) for k in ("then", "orelse")]',
-            'chain, lacks_vjp) for k in ("then", "then")]',
+            'ad, reverse=True) for k in ("then", "orelse")]',
+            'ad, reverse=True) for k in ("then", "then")]',
             ("tests/passes/test_cond.py",)),
     Planted("choice between batched branches", "ir/ops/control/branch.py",
             "a.shape, (0,)), a, b) for a, b in pairs)", "a.shape, (0,)), b, a) for a, b in pairs)",
@@ -98,3 +102,14 @@ SCHEDULES = (
             ("tests/passes/loops/test_plan.py", "tests/passes/test_control_places.py")),
 )
 FAULTS = (*RULES, *EVALUATIONS, *REWRITES, *SCHEDULES)
+
+
+def copy_with(fault: Planted, folder: Path) -> None:
+    """A copy of the project, without what is made from it, with the fault in it."""
+    shutil.copytree(ROOT, folder, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns(
+        ".*", "build", "dist", "__pycache__", "*.egg-info"))
+    path = folder / fault.file
+    source = path.read_text()
+    if source.count(fault.right) != 1:
+        raise ValueError(f"{fault.file} has {fault.right!r} {source.count(fault.right)} times")
+    path.write_text(source.replace(fault.right, fault.wrong))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 sys.path.insert(0, str(TESTS))
 
-from support.planted import FAULTS, Planted  # noqa: E402
+from support.planted import FAULTS, Planted, copy_with  # noqa: E402
 
 
 def main() -> int:
@@ -44,25 +43,10 @@ def seen(fault: Planted, seconds: int) -> tuple[bool, bool]:
     """Whether its tests fail in a copy with the fault, and whether random programs do."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        files = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, text=True,
-                               stdout=subprocess.PIPE).stdout.splitlines()
-        for name in files:
-            target = copy / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target, follow_symlinks=False)
-        plant(fault, copy)
+        copy_with(fault, copy)
         tests = ["pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", *fault.tests]
         programs = ["fuzz", "--quick", "--seed", "0", "--seconds", str(seconds)]
         return fails(tests, copy, copy), fails(programs, copy / "tests", copy)
-
-
-def plant(fault: Planted, folder: Path) -> None:
-    """Change the text."""
-    path = folder / fault.file
-    source = path.read_text()
-    if source.count(fault.right) != 1:
-        raise SystemExit(f"{fault.file} has {fault.right!r} {source.count(fault.right)} times")
-    path.write_text(source.replace(fault.right, fault.wrong))
 
 
 def fails(module: list[str], folder: Path, root: Path) -> bool:
