@@ -241,7 +241,12 @@ def test_the_table_has_every_case() -> None:
 
 @pytest.mark.parametrize("square", [
     lambda x: rlx.norm(x) ** 2, lambda x: rlx.norm(x) * rlx.norm(x),
-    lambda x: rlx.sqrt((x * x).sum()) ** 2])
+    lambda x: rlx.sqrt((x * x).sum()) ** 2,
+    lambda x: (rlx.norm(x[None], axis=1, keepdims=True) ** 2)[0, 0],
+    lambda x: (rlx.norm(x) * 3.0) ** 2 / 9.0, lambda x: (rlx.norm(x) / -4.0) ** 2 * 16.0,
+    lambda x: (rlx.broadcast_to(rlx.norm(x) * 2.0, (2, 4)) ** 2).mean() / 4.0,
+    lambda x: rlx.sqrt((x * x).mean()) ** 2 * 2.0,
+    lambda x: rlx.std(rlx.concatenate([x, -x])) ** 2 * 2.0])
 @pytest.mark.parametrize("at", [np.zeros(2), LINE])
 def test_c02_hessian_of_a_squared_norm(square: Function, at: Array) -> None:  # jax 21723
     g = rlx.Graph()
@@ -251,6 +256,26 @@ def test_c02_hessian_of_a_squared_norm(square: Function, at: Array) -> None:  # 
     for e in np.eye(2):
         for found in (exe(x=at, v_x=e).hvp_x, rlx.evaluate(product, {"x": at, "v_x": e})["hvp_x"]):
             np.testing.assert_allclose(found, 2 * e, atol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [lambda x: rlx.std(x, 0, keepdims=True),
+                                    lambda x: rlx.sqrt(rlx.var(x, 0))])
+def test_c02_hessian_of_a_squared_deviation(spread: Function) -> None:
+    g = rlx.Graph()
+    n = rlx.dim("n")
+    g.output("y", (spread(g.input("x", (n, 2), f64)) ** 2).sum())
+    exe = rlx.compile(rlx.hvp(g, of="y", wrt="x"), threads=1)
+    t = np.arange(6.0).reshape(3, 2) ** 2
+    np.testing.assert_allclose(exe(x=np.ones((3, 2)), v_x=t).hvp_x, (t - t.mean(0)) * 2 / 3,
+                               atol=1e-12)
+
+
+def test_c02_a_scale_keeps_the_squares_in_range() -> None:
+    g = rlx.Graph()
+    g.output("y", (rlx.norm(g.input("x", (2,))) * 1e-20) ** 2)
+    found = rlx.compile(rlx.value_and_grad(g, of="y", wrt="x"), threads=1)(x=[3e25, 4e25])
+    np.testing.assert_allclose(found.y, 2.5e11, rtol=1e-6)
+    np.testing.assert_allclose(found.grad_x, [6e-15, 8e-15], rtol=1e-6)
 
 
 def test_c50_a_compiled_graph_differentiates_again() -> None:  # pytorch 91469

@@ -11,6 +11,7 @@ from rlx_py.ir.nodes.node import Node
 from rlx_py.ir.ops.making.constant import size_of
 from rlx_py.ir.ops.numpy.statistics import DEVIATION, NORM, VARIANCE
 from rlx_py.ir.ops.primitive.elementwise import ABS, DIV, MUL, SQRT, fill, fill_root
+from rlx_py.ir.ops.primitive.movement import BROADCAST, RESHAPE, spread
 from rlx_py.ir.ops.primitive.reduce import REDUCE_SUM
 from rlx_py.passes.rewrite.rules.rule import number_of, rule
 
@@ -61,12 +62,39 @@ def sqrt_of_square(n: Node) -> Node | None:  # √(x·x) -> |x|
     return None if x is None else ABS(x)
 
 
+def _scale(n: Node, like: Node) -> Node | None:
+    """The number, or root of a size, that all elements are, in another shape; else None."""
+    number = number_of(n)
+    if number is not None:
+        return fill(like, number)
+    while n.op is BROADCAST:
+        n = n.inputs[0]
+    is_root = n.op is SQRT and size_of(n.inputs[0]) is not None
+    return spread(n, like.shape, ()) if is_root else None
+
+
 @rule(MUL)
-def norm_squared(n: Node) -> Node | None:  # ‖x‖·‖x‖ -> Σx²
-    x = _squared(n)
-    if x is None or x.op is not NORM:
+def norm_squared(n: Node) -> Node | None:  # (‖x‖·c)² -> Σ(x·c)², reshaped or repeated alike
+    y = _squared(n)
+    if y is None:
         return None
-    return REDUCE_SUM(MUL(x.inputs[0], x.inputs[0]), axes=x.attrs["axes"])
+    moves: list[Node] = []
+    scales: list[Node] = []
+    while y.op is not NORM:
+        if y.op not in (MUL, DIV, RESHAPE, BROADCAST):
+            return None
+        (moves if y.op in (RESHAPE, BROADCAST) else scales).append(y)
+        y = y.inputs[0]
+    x, axes = y.inputs[0], y.attrs["axes"]
+    for scaled in reversed(scales):
+        c = _scale(scaled.inputs[1], x)
+        if c is None:
+            return None
+        x = scaled.op(x, c)  # inside the sum: it may be what keeps the squares in range
+    found = REDUCE_SUM(MUL(x, x), axes=axes)
+    for moved in reversed(moves):
+        found = moved.op(found, **moved.attrs)
+    return found
 
 
 RULES = (norm_of_squares, norm_of_mean_square, std_of_variance, sqrt_of_square, norm_squared)
