@@ -328,3 +328,45 @@ def test_higher_orders_at_0(name: str) -> None:
             want = float(mp.diff(curve.exact[0], 0, order))
         got = float(rlx.evaluate(g, {"x": np.float64(0)})["y"])
         assert got == pytest.approx(want, rel=1e-12, abs=1e-13), order
+
+
+LABEL = rlx.constant(np.zeros(48, np.int32))
+SURE: dict[str, Callable[[Any], Any]] = {
+    "log_softmax": lambda z: -nn.log_softmax(z)[:, 0],
+    "nll_loss": lambda z: nn.nll_loss(nn.log_softmax(z), LABEL, reduction="none"),
+    "cross_entropy": lambda z: nn.cross_entropy(z, LABEL, reduction="none"),
+    "softmax_cross_entropy": lambda z: nn.softmax_cross_entropy(z, LABEL),
+    "masked_cross_entropy": lambda z: nn.masked_cross_entropy(z, LABEL, np.ones(48), "none"),
+    "probabilities": lambda z: nn.cross_entropy(
+        z, rlx.constant(np.eye(3)[[0] * 48], z.dtype), reduction="none"),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["reference", "compiled"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", SURE)
+def test_losses_of_classes_that_are_nearly_sure(name: str, dtype: DType, compiled: bool) -> None:
+    """log(1 + e^−d + e^−2d), of logits from which the largest is subtracted exactly."""
+    d = np.concatenate([np.linspace(0, 4, 16), np.linspace(5, 80, 32)]).astype(dtype.numpy)
+    low = np.stack([np.zeros_like(d), -d, -2 * d], 1)
+    high = np.stack([d, np.zeros_like(d), np.zeros_like(d)], 1)
+    g = rlx.Graph("f")
+    y = SURE[name](g.input("z", low.shape, dtype))
+    g.output("y", y)
+    g.output("sum", y.sum())
+    back = rlx.value_and_grad(g, of="sum", wrt=["z"])
+    exe = rlx.compile(back, threads=1) if compiled else None
+    with mp.workprec(300):
+        for z, powers in ((low, (1, 2)), (high, (1, 1))):
+            found = exe(z=z) if exe is not None else rlx.evaluate(back, {"z": z})
+            for k, v in enumerate(map(mp.mpf, d.astype(float))):
+                others = [mp.exp(-p * v) for p in powers]
+                total = 1 + sum(others)
+                assert ulps(found["y"][k], mp.log(total), (), dtype, v) <= ULPS, v
+                slopes = [1 / total - 1, *(e / total for e in others)]
+                # exp(log p) of a rounded log p is off by its size.
+                more = [abs(mp.log(e)) if "log_softmax" in name or name == "nll_loss" else 0
+                        for e in (1, *others)]
+                for got, want, term, add in zip(found["grad_z"][k], slopes, (1, 0, 0), more,
+                                                strict=True):
+                    assert ulps(got, want, (term,), dtype, v) <= ULPS + add, v
