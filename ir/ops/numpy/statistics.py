@@ -12,13 +12,15 @@ from rlx_py.ir.ops.making.batching import over_axes
 from rlx_py.ir.ops.making.families import add_all, composite
 from rlx_py.ir.ops.making.rows import beside_axes, reduced_axes
 from rlx_py.ir.ops.operands.precision import in_compute_type
-from rlx_py.ir.ops.primitive.compare import AND, EQ, LT, NOT, OR
+from rlx_py.ir.ops.primitive.compare import AND, EQ, GE, LT, NOT, OR
 from rlx_py.ir.ops.primitive.elementwise import (
     ABS,
     ADD,
+    CAST,
     DIV,
     EXP,
     LOG,
+    LOG1P,
     MUL,
     POW,
     SELECT,
@@ -195,7 +197,21 @@ def _logsumexp(x: Node, *, axes: Sizes) -> Node:
     largest = REDUCE_MAX(x, axes=axes) if axes else x
     finite = LT(ABS(largest), fill(largest, inf))
     shift = STOP_GRADIENT(SELECT(finite, largest, fill(largest, 0)))
-    return ADD(LOG(total(EXP(SUB(x, widened(shift, x, axes))), axes)), shift)
+    z = SUB(x, widened(shift, x, axes))
+    e = EXP(z)
+    return ADD(log_of_sum(z, e, total(e, axes), axes), shift)
+
+
+def log_of_sum(z: Node, e: Node, sums: Node, axes: Sizes) -> Node:
+    """log of `sums`, those of e = exp(z) over axes, for z whose largest is 0.
+
+    Below 1.5 one e is 1 and the others are summed apart: log(1 + r) = log1p(r) keeps the digits of
+    r that 1 + r rounds away, so that a loss of 1e−9 is not 0.
+    """
+    top = CAST(EQ(z, fill(z, 0)), dtype=z.dtype)
+    rest = total(SUB(e, top), axes)
+    alone = AND(GE(sums, fill(sums, 1)), LT(sums, fill(sums, 1.5)))
+    return SELECT(alone, LOG1P(rest), LOG(sums))
 
 
 def _softmax(node: Node) -> Node:

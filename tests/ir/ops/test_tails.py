@@ -335,6 +335,8 @@ SURE: dict[str, Callable[[Any], Any]] = {
     "log_softmax": lambda z: -nn.log_softmax(z)[:, 0],
     "nll_loss": lambda z: nn.nll_loss(nn.log_softmax(z), LABEL, reduction="none"),
     "cross_entropy": lambda z: nn.cross_entropy(z, LABEL, reduction="none"),
+    "logsumexp": lambda z: rlx.logsumexp(z - rlx.max(z, 1, keepdims=True), 1)
+    + (rlx.max(z, 1) - z[:, 0]),
     "softmax_cross_entropy": lambda z: nn.softmax_cross_entropy(z, LABEL),
     "masked_cross_entropy": lambda z: nn.masked_cross_entropy(z, LABEL, np.ones(48), "none"),
     "probabilities": lambda z: nn.cross_entropy(
@@ -365,8 +367,8 @@ def test_losses_of_classes_that_are_nearly_sure(name: str, dtype: DType, compile
                 assert ulps(found["y"][k], mp.log(total), (), dtype, v) <= ULPS, v
                 slopes = [1 / total - 1, *(e / total for e in others)]
                 # exp(log p) of a rounded log p is off by its size.
-                more = [abs(mp.log(e)) if "log_softmax" in name or name == "nll_loss" else 0
-                        for e in (1, *others)]
+                by_log = name in ("log_softmax", "nll_loss", "logsumexp")
+                more = [abs(mp.log(e)) if by_log else 0 for e in (1, *others)]
                 for got, want, term, add in zip(found["grad_z"][k], slopes, (1, 0, 0), more,
                                                 strict=True):
                     assert ulps(got, want, (term,), dtype, v) <= ULPS + add, v

@@ -19,12 +19,12 @@ from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
 from rlx_py.ir.ops.making.rows import before_last, same_axes
 from rlx_py.ir.ops.nn.norm.softmax import (
-    log_of_sum,
     normalised,
     row_sum,
     shifted_exponentials,
 )
 from rlx_py.ir.ops.numpy import folding
+from rlx_py.ir.ops.numpy.statistics import log_of_sum
 from rlx_py.ir.ops.operands.operand import as_node, convert, operands, ratio, together
 from rlx_py.ir.ops.operands.precision import in_compute_type
 from rlx_py.ir.ops.primitive.compare import EQ
@@ -114,7 +114,7 @@ def _hard(logits: Node, labels: Node, *, smoothing: float, ignore: int | None) -
     own = SELECT(hits(logits, labels), logits, filled(0, logits.tensor))
     # m − x_label and not −z_label, which would depend on m where no class matches.
     behind = m - REDUCE_SUM(own, axes=(axis,))
-    loss = log_of_sum(z, e, sums, axis) + (behind * (1 - smoothing) if smoothing else behind)
+    loss = log_of_sum(z, e, sums, (axis,)) + (behind * (1 - smoothing) if smoothing else behind)
     if smoothing:
         loss = loss - REDUCE_SUM(z, axes=(axis,)) * ratio(smoothing, logits.shape[axis], z.dtype)
     if ignore is None:
@@ -185,7 +185,7 @@ def _soft(logits: Node, labels: Node, *, smoothing: float) -> Node:
     """−Σ q·log p, with ⊳ for the product: a class of weight 0 counts 0 even where log p = −inf."""
     axis = logits.rank - 1
     z, e, sums, _ = shifted_exponentials(logits, axis)
-    surprise = widened(log_of_sum(z, e, sums, axis), logits, (axis,)) - z
+    surprise = widened(log_of_sum(z, e, sums, (axis,)), logits, (axis,)) - z
     return REDUCE_SUM(GUARDED_MUL(_smoothed(labels, smoothing), surprise), axes=(axis,))
 
 
@@ -197,7 +197,7 @@ def _soft_backward(dloss: Node, logits: Node, labels: Node, *, smoothing: float
     z, e, sums, _ = shifted_exponentials(logits, axis)
     q, ct = _smoothed(labels, smoothing), widened(dloss, logits, (axis,))
     p = normalised(e, sums, axis)
-    dq = GUARDED_MUL(ct, widened(log_of_sum(z, e, sums, axis), logits, (axis,)) - z)
+    dq = GUARDED_MUL(ct, widened(log_of_sum(z, e, sums, (axis,)), logits, (axis,)) - z)
     return (p * row_sum(q, axis) - q) * ct, dq * (1 - smoothing) if smoothing else dq
 
 

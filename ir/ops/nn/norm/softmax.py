@@ -17,15 +17,14 @@ from rlx_py.ir.ops.making.batching import along_axis
 from rlx_py.ir.ops.making.families import composite
 from rlx_py.ir.ops.making.located import located
 from rlx_py.ir.ops.making.rows import beside_axis
-from rlx_py.ir.ops.operands.operand import as_node, convert
+from rlx_py.ir.ops.numpy.statistics import log_of_sum
+from rlx_py.ir.ops.operands.operand import as_node
 from rlx_py.ir.ops.operands.precision import in_compute_type
 from rlx_py.ir.ops.primitive.compare import EQ, LT
 from rlx_py.ir.ops.primitive.elementwise import (
     ABS,
     DIV,
     EXP,
-    LOG,
-    LOG1P,
     SELECT,
     STOP_GRADIENT,
     fill,
@@ -47,17 +46,6 @@ def shifted_exponentials(x: Node, axis: int) -> tuple[Node, Node, Node, Node]:
     e = EXP(z)
     sums = REDUCE_SUM(e, axes=(axis,))
     return z, e, SELECT(EQ(sums, fill(sums, 0)), fill(sums, 1), sums), m
-
-
-def log_of_sum(z: Node, e: Node, sums: Node, axis: int) -> Node:
-    """log of `sums`, what e = exp(z) is in a row.
-
-    Below 1.5 one e is 1 and the others are summed apart: log(1 + r) = log1p(r) keeps the digits of
-    r that 1 + r rounds away, so that a loss of 1e−9 is not 0.
-    """
-    top = convert(EQ(z, fill(z, 0)), z.dtype)
-    rest = REDUCE_SUM(e - top, axes=(axis,))
-    return SELECT(LT(sums, fill(sums, 1.5)), LOG1P(rest), LOG(sums))
 
 
 def normalised(e: Node, sums: Node, axis: int) -> Node:
@@ -89,7 +77,7 @@ def _log_softmax(x: Node, *, axis: int) -> Node:
     if not x.size:
         return x
     z, e, sums, _ = shifted_exponentials(x, axis)
-    return z - widened(log_of_sum(z, e, sums, axis), x, (axis,))
+    return z - widened(log_of_sum(z, e, sums, (axis,)), x, (axis,))
 
 
 @in_compute_type
