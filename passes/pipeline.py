@@ -61,15 +61,15 @@ def groups(graph: Graph) -> str:
         f"{number[m]} {m.op.name}" for m in g.members) for g in Fusion(graph).groups)
 
 
-def planned(program: Program, machine: TileTarget) -> Program:
+def scheduled(program: Program, machine: TileTarget) -> Program:
     """The loops scheduled for a machine, with the places of their buffers."""
-    made: Program = run_steps(_scheduled(program, machine), (("plan_memory", plan_memory),))
+    made: Program = run_steps(_for_machine(program, machine), (("plan_memory", plan_memory),))
     if CONFIG.check:
         check_plan(made)
     return made
 
 
-def _scheduled(program: Program, machine: TileTarget) -> Program:
+def _for_machine(program: Program, machine: TileTarget) -> Program:
     """Kernel by kernel, each structure once."""
     steps: tuple[Step, ...] = (
         ("schedule", partial(schedule, target=CpuTarget(machine.vector_bytes))),

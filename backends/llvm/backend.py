@@ -12,12 +12,17 @@ from rlx_py.ir.graph.graph import Graph
 from rlx_py.ir.loops.program import Program
 from rlx_py.passes.analysis.cost import bytes_moved, flops
 from rlx_py.passes.analysis.steps import report_text
-from rlx_py.passes.pipeline import lowered, planned
+from rlx_py.passes.pipeline import lowered, scheduled
 
 
 def program_for(graph: Graph, target: Target, *, fast_math: bool = False) -> Program:
     """The scheduled, planned loops of a graph on a target."""
-    return planned(lowered(graph, fast_math=fast_math), tile_target(target))
+    return planned(lowered(graph, fast_math=fast_math), target)
+
+
+def planned(program: Program, target: Target) -> Program:
+    """The loops scheduled for a target, with the places of their buffers."""
+    return scheduled(program, tile_target(target))
 
 
 class CpuRunner:
