@@ -121,10 +121,13 @@ class GraphBase:
             raise ArgumentError(f"{what}: {value!r} {why}" + at(user_location()))
 
     def _check_meets(self, what: str, value: Node) -> None:
-        """Refuse a node of another graph; those of bodies inside this one are let in."""
-        if value.home is not None and inner(self.home, value.home) is None:
-            raise ArgumentError(f"{what}: {value!r} {self.home.admit(value.home.graph)}"
-                                + at(user_location()))
+        """Refuse a node of another graph, or of a body that is closed; those of bodies that are
+        traced inside this graph are let in."""
+        home = value.home
+        if home is None or (home.open and inner(self.home, home) is not None):
+            return
+        why = self.home.admit(home.graph if home.open else home)
+        raise ArgumentError(f"{what}: {value!r} {why}" + at(user_location()))
 
     # ---- reading -------------------------------------------------------------------------------
 

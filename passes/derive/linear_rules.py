@@ -16,8 +16,7 @@ def custom_jvp(fn: Function, rule: Function) -> Function:
     """fn with a forward rule: rule(primals, tangents) -> (fn's result, its tangents).
 
     Tangents are nested as arguments and results, None for what is no float; a result's may be None
-    for zero. The rule must be linear in the tangents (check_linear raises where its body, behind so
-    many leaves, is not), so reverse mode is its transpose. Both are
+    for zero. The rule must be linear in the tangents, so reverse mode is its transpose. Both are
     called once at each call, with nodes, and use nothing but their arguments and constants. Raises
     ArgumentError (nesting, leaves from outside, a rule that is not linear), ShapeError.
     """

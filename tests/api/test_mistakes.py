@@ -131,6 +131,8 @@ AT_THE_LINE: dict[str, tuple[Callable[[], Any], type[rlx.RLXError], str]] = {
                   rlx.ArgumentError, r"frozen takes names"),
     "two graphs in a call": (lambda: rlx.Graph("b").call(SUB, x=X), rlx.ArgumentError,
                              r"'x' of 'sub'.*of graph 'G', not of 'b'"),
+    "a leaked node in a call": (lambda: G.call(SUB, x=LEAKED[0]), rlx.ArgumentError,
+                                r"'x' of 'sub'.*scan's body, which only its results leave"),
     "name": (lambda: rlx.Graph(3), rlx.ArgumentError, r"a graph's name is text, not 3"),
     "beyond f32": (lambda: X * 2**200, rlx.DTypeError, r"does not fit f32"),
     "np.linalg": (lambda: np.linalg.norm(W), rlx.ArgumentError, r"rlx\.linalg\.norm"),

@@ -168,15 +168,8 @@ CUSTOM_VJP = register(Op("custom_vjp", _infer_vjp, vjp=_vjp_of_custom_vjp,
 
 
 def custom_jvp(fn: Function, rule: Function, check_linear: Callable[[Body, int], None]) -> Function:
-    """fn with a forward rule: rule(primals, tangents) -> (fn's result, its tangents).
-
-    Tangents are nested as arguments and results, None for what is no float; a result's may be None
-    for zero. The rule must be linear in the tangents (check_linear raises where its body, behind so
-    many leaves, is not), so reverse mode is its transpose. Both are
-    called once at each call, with nodes, and use nothing but their arguments and constants. Raises
-    ArgumentError (nesting, leaves from outside, a rule that is not linear), ShapeError.
-    """
-
+    """`rlx.custom_jvp` (`passes/derive/linear_rules.py`), which gives the check: it raises where a
+    rule's body, behind so many leaves, is not linear in the tangents."""
     recursion = Recursion(SELF_CALLS)
 
     def call(*args: Any) -> Any:
